@@ -1,0 +1,114 @@
+"""One picture file from start to end: read, denoise page by page, write; and what there is to say about it."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstl_cli.colour import Depth, root_mean_square
+from dstl_cli.config import DenoiseConfig
+from dstl_cli.denoising import DenoisedPixels, denoise_pixels
+from dstl_cli.errors import DstlError
+from dstl_cli.files.images import Picture, check_format, format_of_path, picture_from_array, read_picture, write_picture
+from dstl_cli.files.inputs import Job
+from dstl_cli.transforms import Transform
+
+Pixels = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be done with every picture of a run."""
+
+    sigma: float | None
+    config: DenoiseConfig
+    transform: Transform | None = None
+    jobs: int | None = None
+    strip: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A written picture: its pages as they were denoised."""
+
+    picture: Picture
+    pages: tuple[DenoisedPixels, ...]
+    seconds: float
+
+    @property
+    def sigma(self) -> float:
+        """One number for the noise removed: over the channels of the first page."""
+        return root_mean_square(list(self.pages[0].sigmas))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to say about the noise estimates and the file, each sentence once."""
+        return tuple(dict.fromkeys([*self.picture.notes, *(text for page in self.pages for text in page.warnings)]))
+
+
+def denoise_file(
+    job: Job,
+    order: Order,
+    *,
+    residual: Path | None = None,
+    compare: Path | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Finished:
+    """Denoise one picture file; the result appears complete or not at all."""
+    start = perf_counter()
+    source = job.source.path if job.source.path is not None else sys.stdin.buffer.read()
+    picture = read_picture(source, name=job.source.name)
+    target = sys.stdout.buffer if job.output is None else job.output
+    if job.output is not None:
+        check_format(picture, format_of_path(job.output), strip=order.strip, suffix=job.output.suffix)
+    done: list[DenoisedPixels] = []
+
+    def denoised_page(index: int, page: Pixels) -> Pixels:
+        share = None
+        if progress is not None:
+            count = len(picture.specs)
+            share = _share_of(progress, index, count)
+        try:
+            result = denoise_pixels(
+                page, order.sigma, order.config, transform=order.transform, jobs=order.jobs, progress=share
+            )
+        except ValueError as error:
+            raise DstlError(f"{job.source.name} cannot be denoised: {error}") from error
+        if index == 0:
+            _write_extras(page, result.pixels, residual, compare, order.force)
+        done.append(result)
+        return result.pixels
+
+    write_picture(
+        picture.map_pages(denoised_page), target, strip=order.strip, overwrite=order.force or job.output is None
+    )
+    return Finished(picture, tuple(done), perf_counter() - start)
+
+
+def _share_of(progress: Callable[[float], None], index: int, count: int) -> Callable[[float], None]:
+    return lambda share: progress((index + share) / count)
+
+
+def _write_extras(noisy: Pixels, denoised: Pixels, residual: Path | None, compare: Path | None, force: bool) -> None:
+    """The pictures of what was removed, and of before, after and difference side by side."""
+    if residual is None and compare is None:
+        return
+    removed = residual_picture(noisy, denoised)
+    if residual is not None:
+        write_picture(picture_from_array(removed, name="the residual"), residual, overwrite=force)
+    if compare is not None:
+        joined = np.concatenate((noisy, denoised, removed), axis=1)
+        write_picture(picture_from_array(joined, name="the comparison"), compare, overwrite=force)
+
+
+def residual_picture(noisy: Pixels, denoised: Pixels) -> Pixels:
+    """noisy - denoised in the same dtype; around middle grey for integers, around zero for floats."""
+    depth = Depth.of(noisy.dtype)
+    difference = noisy.astype(np.float64) - denoised.astype(np.float64)
+    return depth.restore(difference if depth.data_range is None else difference / depth.unit + 128.0)

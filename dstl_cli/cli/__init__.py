@@ -1,0 +1,1 @@
+"""The command line: thin commands over plain functions. Nothing heavy is imported at module level."""

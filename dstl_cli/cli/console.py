@@ -1,0 +1,42 @@
+"""What goes to the terminal: errors, progress, tables."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Progress = Callable[[float], None]
+
+
+def report_error(sentence: str) -> None:
+    """One sentence on stderr."""
+    print(f"dstl: {sentence}", file=sys.stderr)
+
+
+def stdout_console() -> "Console":
+    """Where tables go."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+@contextmanager
+def progress_bar(description: str, *, shown: bool = True) -> Iterator[tuple[Progress | None, Callable[[str], None]]]:
+    """A bar with time left on stderr, on a terminal only: yields what to call with the share done, and a renamer."""
+    if not (shown and sys.stderr.isatty()):
+        yield None, lambda text: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=1.0)
+        yield (
+            lambda share: bar.update(task, completed=share),
+            lambda text: bar.update(task, description=text),
+        )

@@ -1,0 +1,78 @@
+"""Options that several commands share, written once."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dstl_cli.config import DenoiseConfig
+from dstl_cli.errors import UsageProblem
+
+
+class Method(StrEnum):
+    """The learning methods, as choices."""
+
+    DCT = "dct"
+    BRESLER = "bresler"
+    CONDITIONED = "conditioned"
+    SPARSE_BRESLER = "sparse-bresler"
+    DSECT = "dsect"
+
+
+class Preset(StrEnum):
+    """The presets, as choices."""
+
+    PAPER = "paper"
+
+
+LEARNING, OUTPUT = "Learning and coding", "Output"
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=OUTPUT)]
+Seed = Annotated[int, typer.Option(help="Seed of the random patches (and of added noise).", min=0)]
+Jobs = Annotated[
+    int | None, typer.Option(help="Threads; the result is the same for any number.", min=1, show_default="all cores")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT)]
+
+
+def parse_sigma(text: str) -> float | None:
+    """A noise deviation, or None for `auto`."""
+    from dstl_cli.config import check_sigma
+
+    if text.strip().lower() == "auto":
+        return None
+    try:
+        return check_sigma(float(text))
+    except ValueError:
+        raise UsageProblem(f"--sigma takes a number of at least 0, or auto, not {text!r}.") from None
+
+
+def parse_numbers(text: str, option: str) -> list[float]:
+    """Comma-separated noise deviations."""
+    values = [parse_sigma(part) for part in text.split(",") if part.strip()]
+    numbers = [value for value in values if value is not None]
+    if not numbers or len(numbers) < len(values):
+        raise UsageProblem(f"{option} takes numbers separated by commas, not {text!r}.")
+    return numbers
+
+
+def parse_names(text: str, option: str, known: tuple[str, ...] | None = None) -> list[str]:
+    """Comma-separated names, all of them known."""
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    strange = [name for name in names if known is not None and name not in known]
+    if strange:
+        raise UsageProblem(f"{option} knows {', '.join(known or ())}, not {strange[0]!r}.")
+    if not names:
+        raise UsageProblem(f"{option} needs at least one name.")
+    return names
+
+
+def build_config(preset: str, settings: dict[str, object]) -> DenoiseConfig:
+    """The preset with the options that were given; a value out of range is a wrong usage."""
+    given = {key: value for key, value in settings.items() if value is not None}
+    try:
+        return DenoiseConfig.preset(preset, **given)
+    except ValueError as error:
+        text = str(error)
+        name = text.split(" ", 1)[0]
+        raise UsageProblem(f"--{name.replace('_', '-')}{text[len(name) :]}" if name in given else text) from None

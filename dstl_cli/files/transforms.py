@@ -1,0 +1,111 @@
+"""Transform files: `.npz`, readable with numpy alone and never pickled.
+
+Entries: format (1), patch_size, method, size (n), rows, columns and values of the nonzero entries of T, the measured
+condition, density and frobenius_norm, provenance (JSON: settings, seed, sources), and history, one row an iteration
+(number, error, relative error, condition, density).
+"""
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dstl_cli.errors import FileProblem
+from dstl_cli.files.atomic import atomic_output
+from dstl_cli.files.names import display_name
+from dstl_cli.learning.learner import Iteration
+from dstl_cli.transforms import Transform
+
+FORMAT = 1
+LARGEST_PATCH = 32
+LARGEST_FILE = 64 * 2**20
+REQUIRED = ("format", "patch_size", "method", "rows", "columns", "values", "provenance", "history")
+
+
+@dataclass(frozen=True)
+class TransformFile:
+    """A transform with where it comes from."""
+
+    transform: Transform
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    history: Sequence[Iteration] = ()
+
+
+def save_transform(path: Path, stored: TransformFile, *, overwrite: bool = False) -> None:
+    """Write a transform file, complete or not at all."""
+    transform = stored.transform
+    rows, columns = np.nonzero(transform.factor)
+    with atomic_output(path, overwrite=overwrite) as stream:
+        np.savez_compressed(
+            stream,
+            format=np.int64(FORMAT),
+            patch_size=np.int64(transform.patch_size),
+            method=np.str_(transform.method),
+            rows=rows.astype(np.int32),
+            columns=columns.astype(np.int32),
+            values=transform.factor[rows, columns],
+            condition=np.float64(transform.condition),
+            density=np.float64(transform.density),
+            frobenius_norm=np.float64(transform.frobenius_norm),
+            provenance=np.str_(json.dumps(dict(stored.provenance), sort_keys=True)),
+            history=np.array([astuple(record) for record in stored.history], dtype=np.float64).reshape(-1, 5),
+        )
+
+
+def load_transform(path: Path) -> TransformFile:
+    """Read a transform file; whatever is wrong with it is told in one sentence."""
+    name = display_name(path)
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise FileProblem(f"{name} is too large to be a transform file; give a .npz written by dstl.")
+        with np.load(path, allow_pickle=False) as entries:
+            if not isinstance(entries, np.lib.npyio.NpzFile):
+                raise FileProblem(f"{name} is not a transform file; give a .npz written by dstl.")
+            return _checked(name, entries)
+    except FileNotFoundError:
+        raise FileProblem(f"There is no transform file {name}; check the path.") from None
+    except OSError as error:
+        raise FileProblem(f"{name} cannot be read ({error.strerror or error}); check the file.") from None
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError, MemoryError) as error:
+        sentence = f"{name} is not a usable transform file ({_brief(error)}); make it again with dstl."
+        raise FileProblem(sentence) from None
+
+
+def _brief(error: Exception) -> str:
+    return str(error).strip("'\"").splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+
+
+def _checked(name: str, entries: Any) -> TransformFile:
+    missing = [key for key in REQUIRED if key not in entries.files]
+    if missing:
+        raise FileProblem(f"{name} is not a transform file (no entry {missing[0]!r}); give a .npz written by dstl.")
+    for info in entries.zip.infolist():
+        if info.file_size > LARGEST_FILE:
+            raise ValueError("an entry is too large")
+    version = int(entries["format"])
+    if version != FORMAT:
+        raise FileProblem(f"{name} has transform format {version}, this dstl reads format {FORMAT}; update dstl.")
+    patch_size = int(entries["patch_size"])
+    if not 1 <= patch_size <= LARGEST_PATCH:
+        raise ValueError(f"patch size {patch_size}")
+    n = patch_size**2
+    rows, columns, values = (np.asarray(entries[key]) for key in ("rows", "columns", "values"))
+    if not (rows.ndim == 1 and rows.shape == columns.shape == values.shape and values.dtype == np.float64):
+        raise ValueError("its entries do not fit together")
+    for index in (rows, columns):
+        if index.dtype.kind not in "iu" or (index.size and not (index.min() >= 0 and index.max() < n)):
+            raise ValueError("an index is out of range")
+    factor = np.zeros((n, n))
+    factor[rows, columns] = values
+    history = np.asarray(entries["history"], dtype=np.float64)
+    if history.ndim != 2 or history.shape[1] != 5:
+        raise ValueError("its history has the wrong shape")
+    provenance = json.loads(str(entries["provenance"]))
+    if not isinstance(provenance, dict):
+        raise ValueError("its provenance is not a table")
+    records = tuple(Iteration(int(row[0]), *map(float, row[1:])) for row in history)
+    return TransformFile(Transform(patch_size, factor, str(entries["method"])), provenance, records)

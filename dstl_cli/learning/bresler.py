@@ -1,0 +1,41 @@
+"""Log-det regularised learning, dense and doubly sparse (Ravishankar and Bresler).
+
+min ||T Yt - X||^2 + l (||T||^2 - log|det T|),   l = lambda0 ||Yt||^2
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstl_cli.learning.spectrum import largest_entries
+
+Array = NDArray[np.float64]
+
+
+class Bresler:
+    """Closed-form updates of T; with `density`, only that share of the entries, the largest, is kept each time."""
+
+    def __init__(self, gram: Array, logdet_weight: float, *, density: float | None = None) -> None:
+        self.weight = logdet_weight * float(np.trace(gram))
+        eigenvalues, vectors = np.linalg.eigh(gram)
+        roots = np.sqrt(np.maximum(eigenvalues, 0) + self.weight)
+        self.inverse_root = (vectors / roots) @ vectors.T  # L^-1,  L = (Yt Yt' + l I)^(1/2)
+        self.kept = None if density is None else max(1, round(density * gram.size))
+
+    def start(self, cross: Array) -> Array:
+        """T = I."""
+        return np.eye(len(cross))
+
+    def resume(self, factor: Array) -> Array:
+        """Go on from a T learnt before."""
+        return factor
+
+    def update(self, factor: Array, cross: Array) -> Array:
+        """T = R diag((s + sqrt(s^2 + 2 l))/2) Q' L^-1  with  L^-1 Yt X' = Q diag(s) R'."""
+        q, s, rt = np.linalg.svd(self.inverse_root @ cross.T)
+        spectrum = (s + np.sqrt(s**2 + 2 * self.weight)) / 2
+        new = (rt.T * spectrum) @ (q.T @ self.inverse_root)
+        return new if self.kept is None else np.where(largest_entries(new, self.kept), new, 0.0)
+
+    def deliver(self, factor: Array) -> Array:
+        """T as it is: the log-det penalty keeps it invertible, no bound is promised."""
+        return factor

@@ -1,0 +1,110 @@
+"""Doubly sparse, explicitly conditioned learning: Algorithm 1 of the paper.
+
+min ||T Yt - X||^2 + lam ||T||_1   s.t.  cond(T) <= rho,  ||T||_F = tau
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstl_cli.config import LearnConfig
+from dstl_cli.learning.spectrum import (
+    check_bounds,
+    largest_entries,
+    mix_with_identity,
+    project_on_support,
+    project_spectrum,
+)
+
+Array = NDArray[np.float64]
+
+
+def soft_threshold(matrix: Array, threshold: float) -> Array:
+    """S_t: entries drawn towards zero by t."""
+    return np.asarray(np.sign(matrix) * np.maximum(np.abs(matrix) - threshold, 0.0))
+
+
+class Dsect:
+    """Proximal gradient steps with momentum, exact line search and a homotopy in the l1 weight.
+
+    With a density in the configuration, the largest entries within that budget are kept instead of thresholding.
+    """
+
+    def __init__(self, gram: Array, config: LearnConfig, frobenius_norm: float) -> None:
+        check_bounds(config.max_condition, frobenius_norm)
+        self.gram = gram
+        self.config = config
+        self.norm = frobenius_norm
+        self.budget = None if config.density is None else max(len(gram), round(config.density * gram.size))
+        self.previous: Array | None = None
+        self.momentum = 1.0
+        self.iteration = 0
+        self.support: NDArray[np.bool_] | None = None
+        self.l1_weights = np.zeros(config.homotopy_steps)
+
+    def start(self, cross: Array) -> Array:
+        """The least-squares T after one gradient step, on the bounds; sets the homotopy's weights."""
+        factor = cross if self.config.max_condition <= 2 else cross @ np.linalg.pinv(self.gram, hermitian=True)
+        u, s, vt = np.linalg.svd(factor)
+        factor = (u * np.maximum(s, 1e-12 * s[0])) @ vt
+        direction, step = self._line_search(factor, cross)
+        factor = self._project(factor - step * direction)
+        first = 0.1 * float(np.abs(factor).max()) / step
+        if self.config.l1_weight > 0:
+            self.l1_weights = np.geomspace(first, self.config.l1_weight, self.config.homotopy_steps)
+        return factor
+
+    def resume(self, factor: Array) -> Array:
+        """Go on from a T learnt before: without the homotopy, which has been gone through."""
+        self.l1_weights = np.full(1, self.config.l1_weight)
+        return self._project(factor)
+
+    def update(self, factor: Array, cross: Array) -> Array:
+        """One iteration of Algorithm 1 for X Yt' = cross."""
+        self.iteration += 1
+        old_momentum, self.momentum = self.momentum, (1 + np.sqrt(1 + 4 * self.momentum**2)) / 2
+        ahead = factor
+        if self.previous is not None:
+            ahead = factor + (old_momentum - 1) / self.momentum * (factor - self.previous)
+        self.previous = factor
+        direction, step = self._line_search(ahead, cross)
+        new = ahead - step * direction
+        freeze_at = self.config.freeze_at
+        frozen = freeze_at is not None and self.iteration > freeze_at
+        if not frozen and self.budget is None:
+            weight = self.l1_weights[min(self.iteration, len(self.l1_weights)) - 1]
+            new = soft_threshold(new, step * float(weight))
+        new = self._project(new)
+        if frozen and self.support is not None:
+            return np.where(self.support, new, 0.0)
+        self.support = self._support_of(new)
+        return np.where(self.support, new, 0.0)
+
+    def deliver(self, factor: Array) -> Array:
+        """T on the bounds as measured; with a density also within that budget."""
+        bounds = (self.config.max_condition, self.norm)
+        if self.budget is None:  # clipping is a means, not a promise: where it breaks the bound, the bound wins
+            on_support = project_on_support(factor, factor != 0, *bounds, rounds=5)
+            return self._project(factor) if on_support is None else on_support
+        support = self._support_of(factor)
+        on_support = project_on_support(factor, support, *bounds)
+        return mix_with_identity(np.where(support, factor, 0.0), *bounds) if on_support is None else on_support
+
+    def _project(self, matrix: Array) -> Array:
+        return project_spectrum(matrix, self.config.max_condition, self.norm)
+
+    def _support_of(self, matrix: Array) -> NDArray[np.bool_]:
+        """Entries that stay: above the clip, or the largest within the budget (the diagonal always among them)."""
+        if self.budget is None:
+            return np.abs(matrix) > self.config.clip
+        favoured = matrix.copy()
+        np.fill_diagonal(favoured, np.inf)
+        return largest_entries(favoured, self.budget)
+
+    def _line_search(self, factor: Array, cross: Array) -> tuple[Array, float]:
+        """Gradient D = (T Yt - X) Yt' and the step ||D||^2 / ||D Yt||^2 that minimises the error along it."""
+        direction = factor @ self.gram - cross
+        curvature = float(np.sum((direction @ self.gram) * direction))
+        squared = float(np.sum(direction**2))
+        if not (curvature > 0 and squared > 0):
+            return direction, 1.0 / float(np.trace(self.gram))
+        return direction, squared / curvature

@@ -1,0 +1,117 @@
+"""The learning loop: code, update, record; it knows no terminal and no file."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstl_cli.coding import CodingPass, check_levels, keep_largest
+from dstl_cli.config import LearnConfig
+from dstl_cli.learning.methods import make_method
+from dstl_cli.learning.spectrum import condition_number
+from dstl_cli.transforms import Transform, dct_matrix
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Training patches in the DCT domain without their means (N, n), and the sparsity level of each (N,)."""
+
+    coefficients: Array
+    levels: NDArray[np.int64]
+
+    @classmethod
+    def from_patches(cls, patches: Array, levels: NDArray[np.int64] | int) -> "Shard":
+        """The shard of pixel patches (N, n); one level for all, or one each."""
+        count, n = patches.shape
+        all_levels = np.broadcast_to(np.asarray(levels, dtype=np.int64), (count,))
+        check_levels(all_levels, n)
+        return cls(patches @ dct_matrix(round(np.sqrt(n))).T, all_levels)
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One line of the history: the state after an update."""
+
+    number: int
+    error: float  # ||T Yt - X||_F
+    relative_error: float  # ||T Yt - X||_F / ||T Yt||_F
+    condition: float
+    density: float
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A learnt transform, how it came about, and why the loop ended."""
+
+    transform: Transform
+    history: tuple[Iteration, ...]
+    stop_reason: str  # "iterations", "converged" or "no variance"
+
+
+Observer = Callable[[Iteration, Array], None]
+
+
+def gram_matrix(shards: Sequence[Shard]) -> Array:
+    """Yt Yt' over all shards, (n, n)."""
+    return np.asarray(sum(shard.coefficients.T @ shard.coefficients for shard in shards))
+
+
+def code(factor: Array, shards: Sequence[Shard]) -> CodingPass:
+    """X = H(T Yt) over all shards, reduced to what the updates and the record need."""
+    cross = np.zeros_like(factor)
+    left_out = energy = 0.0
+    for shard in shards:
+        codes, shard_left_out, shard_energy = keep_largest(shard.coefficients @ factor.T, shard.levels)
+        cross += codes.T @ shard.coefficients
+        left_out += shard_left_out
+        energy += shard_energy
+    return CodingPass(cross, float(np.sqrt(left_out)), float(np.sqrt(energy)))
+
+
+def _record(number: int, factor: Array, coded: CodingPass) -> Iteration:
+    density = float(np.count_nonzero(factor) / factor.size)
+    return Iteration(number, coded.error, coded.relative_error, condition_number(factor), density)
+
+
+def learn(
+    shards: Sequence[Shard],
+    config: LearnConfig,
+    *,
+    start: Array | None = None,
+    final: bool = True,
+    observer: Observer | None = None,
+) -> Learnt:
+    """Learn a transform from `shards`; the observer sees every record and its T as they come.
+
+    start: the T to begin from instead of the method's own choice. final: False where learning goes on from the
+    result later, so that it need not be brought within the bounds yet.
+    """
+    if not shards or not sum(len(shard.coefficients) for shard in shards):
+        raise ValueError("There are no patches to learn from.")
+    gram = gram_matrix(shards)
+    n = len(gram)
+    patch_size = round(np.sqrt(n))
+    if not np.trace(gram) > 0:
+        scale = 1.0 if config.method == "dct" else config.norm_for(n) / np.sqrt(n)
+        return Learnt(Transform(patch_size, np.eye(n) * scale, config.method), (), "no variance")
+    method = make_method(gram, config)
+    factor = method.start(code(np.eye(n), shards).cross) if start is None else method.resume(start)
+    coded = code(factor, shards)
+    history: list[Iteration] = []
+    stop_reason = "iterations"
+    for number in range(1, config.iterations + 1):
+        before = coded.error
+        factor = method.update(factor, coded.cross)
+        coded = code(factor, shards)
+        history.append(_record(number, factor, coded))
+        if observer is not None:
+            observer(history[-1], factor)
+        if abs(before - coded.error) < config.tolerance * before:
+            stop_reason = "converged"
+            break
+    if final:
+        factor = method.deliver(factor)
+    return Learnt(Transform(patch_size, factor, config.method), tuple(history), stop_reason)

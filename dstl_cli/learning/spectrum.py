@@ -1,0 +1,141 @@
+"""Projection of singular values on {condition <= rho, norm = tau}, and of matrices through their SVD."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def check_bounds(max_condition: float, frobenius_norm: float) -> None:
+    """Refuse bounds that no matrix can satisfy."""
+    if not max_condition >= 1:
+        raise ValueError(f"max_condition must be at least 1, not {max_condition}.")
+    if not (0 < frobenius_norm < np.inf):
+        raise ValueError(f"frobenius_norm must be positive and finite, not {frobenius_norm}.")
+
+
+def cone_projection(values: Array, max_condition: float, weights: Array | None = None) -> Array:
+    """Nearest x to `values` (weighted least squares) with max(x) <= max_condition * min(x).
+
+    values: (n,) non-negative; weights: (n,) non-negative, all ones if not given.
+    The answer is clip(values, l, rho*l); l is the root of the increasing piecewise-linear
+        g(l) = sum w_i max(l - s_i, 0) - rho * sum w_i max(s_i - rho*l, 0),
+    found in one sweep over the sorted breakpoints s_i and s_i/rho.
+    """
+    s = np.asarray(values, dtype=np.float64)
+    w = np.ones_like(s) if weights is None else np.asarray(weights, dtype=np.float64)
+    if s.ndim != 1 or s.size == 0 or w.shape != s.shape:
+        raise ValueError("The spectrum and its weights must be non-empty vectors of one length.")
+    if not (np.isfinite(s).all() and np.isfinite(w).all() and (s >= 0).all() and (w >= 0).all()):
+        raise ValueError("The spectrum and its weights must be finite and not negative.")
+    counted = w > 0
+    top = s[counted].max(initial=0.0)
+    if top == 0:  # every weighted value is zero: the cone's tip is the nearest point
+        return np.zeros_like(s)
+    if np.isinf(max_condition) or s.max() <= max_condition * s.min():
+        return s.copy()
+    level = top * _lower_level(s[counted] / top, w[counted] / w.max(), float(max_condition))
+    return np.clip(s, level, max_condition * level)
+
+
+def _lower_level(s: Array, w: Array, rho: float) -> float:
+    """The l of `cone_projection` for values scaled to a largest one of 1 and positive weights."""
+    order = np.argsort(s)
+    s, w = s[order], w[order]
+    n = s.size
+    if s[-1] <= rho * s[0]:  # feasible as far as the weighted values go: any l between will do
+        return float(s[0])
+    # Sums over s[:i] (below l: to be raised) and over s[j:] (above rho*l: to be lowered).
+    raised_w, raised_ws = (np.concatenate(([0.0], np.cumsum(v))) for v in (w, w * s))
+    lowered_w, lowered_ws = (np.append(np.cumsum(v[::-1])[::-1], 0.0) for v in (w, w * s))
+    i = j = 0
+    while True:
+        next_raised = s[i] if i < n else np.inf
+        next_lowered = s[j] / rho if j < n else np.inf
+        # The root of g on this piece, divided through by rho so that a huge rho cannot overflow.
+        denominator = raised_w[i] / rho + rho * lowered_w[j]
+        if denominator > 0:
+            level = (raised_ws[i] / rho + lowered_ws[j]) / denominator
+            if level <= min(next_raised, next_lowered):
+                return float(level)
+        if next_raised <= next_lowered:
+            i += 1
+        else:
+            j += 1
+
+
+def scaled_to_norm(values: Array, norm: float) -> Array:
+    """`values` scaled to Euclidean norm `norm`; the flat vector of that norm if all are zero."""
+    largest = float(np.abs(values).max())
+    if largest == 0:
+        return np.full_like(values, norm / np.sqrt(values.size))
+    unit = values / largest
+    return np.asarray(unit * (norm / np.linalg.norm(unit)))
+
+
+def project_spectrum(matrix: Array, max_condition: float, frobenius_norm: float) -> Array:
+    """Nearest matrix with condition number <= max_condition and the given Frobenius norm.
+
+    An all-zero matrix has no unique nearest point; it gives the scaled product U V' of its SVD.
+    """
+    check_bounds(max_condition, frobenius_norm)
+    u, s, vt = np.linalg.svd(matrix)
+    s = scaled_to_norm(cone_projection(s, max_condition), frobenius_norm)
+    return np.asarray((u * s) @ vt)
+
+
+def condition_number(matrix: Array) -> float:
+    """Largest over smallest singular value; infinite for a singular matrix."""
+    s = np.linalg.svd(matrix, compute_uv=False)
+    return float(s[0] / s[-1]) if s[-1] > 0 else np.inf
+
+
+def largest_entries(matrix: Array, count: int) -> NDArray[np.bool_]:
+    """Mask of the `count` entries of largest magnitude (on ties the first in row order)."""
+    if count >= matrix.size:
+        return np.ones(matrix.shape, dtype=bool)
+    mask = np.zeros(matrix.size, dtype=bool)
+    mask[np.argsort(-np.abs(matrix), axis=None, kind="stable")[:count]] = True
+    return mask.reshape(matrix.shape)
+
+
+TOLERANCE = 1e-7  # relative: delivered condition numbers exceed their bound by no more, as measured
+
+
+def project_on_support(
+    matrix: Array,
+    support: NDArray[np.bool_],
+    max_condition: float,
+    frobenius_norm: float,
+    *,
+    rounds: int = 200,
+) -> Array | None:
+    """A matrix near `matrix` with zeros outside `support`, the norm, and the condition number within the bound.
+
+    Alternates the projections on the support and on the spectrum; None if they do not meet in so many rounds.
+    """
+    check_bounds(max_condition, frobenius_norm)
+    near = np.where(support, matrix, 0.0)
+    for _ in range(rounds):
+        u, s, vt = np.linalg.svd(near)
+        if s[-1] > 0 and s[0] <= max_condition * (1 + TOLERANCE) * s[-1]:
+            return np.asarray(near * (frobenius_norm / np.linalg.norm(near)))
+        spectrum = scaled_to_norm(cone_projection(s, max_condition), frobenius_norm)
+        near = np.where(support, (u * spectrum) @ vt, 0.0)
+    return None
+
+
+def mix_with_identity(matrix: Array, max_condition: float, frobenius_norm: float) -> Array:
+    """(1-b) matrix + b c I, with c = norm/sqrt(n), for the smallest b (by bisection) that keeps the bound; scaled."""
+    check_bounds(max_condition, frobenius_norm)
+    identity = np.eye(len(matrix)) * (frobenius_norm / np.sqrt(len(matrix)))
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        mixed = (1 - middle) * matrix + middle * identity
+        if condition_number(mixed) <= max_condition * (1 + TOLERANCE):
+            high = middle
+        else:
+            low = middle
+    mixed = (1 - high) * matrix + high * identity
+    return np.asarray(mixed * (frobenius_norm / np.linalg.norm(mixed)))
