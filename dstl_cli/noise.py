@@ -40,6 +40,7 @@ MARGINS = (2.5, 1.5, 0.5)  # wanted distance of a block's mean from the clipping
 ENOUGH_BLOCKS = 2000  # blocks at which a margin will do
 DEAD_SHARE = 0.75  # a block with a larger share of clipped pixels says nothing about the noise
 EVEN_SPREAD = 0.75  # relative spread of the blocks' powers: 0.45 for noise, above 1 for drawings and text
+LIGHTEST_TAILS = -1.2  # excess kurtosis that clipping cannot go below (of a uniform density)
 LEAST_KEPT = 0.02  # share of the variance assumed to survive the hardest clipping
 SATURATED_SHARE = 0.05  # share of clipped pixels from which on to warn
 SCALES_RATIO = 1.5  # ratio of the coarse to the fine deviation from which on to warn
@@ -64,7 +65,7 @@ class _Blocks:
     power: Array32  # (N, 10) squared coefficients of the highest frequencies
     level: Array  # (N,) mean grey value
 
-    def part(self, chosen: Flags) -> "_Blocks":
+    def part(self, chosen: Flags | Index) -> "_Blocks":
         return _Blocks(self.texture[chosen], self.power[chosen], self.level[chosen])
 
 
@@ -153,35 +154,62 @@ def _saturated_share(image: NDArray[np.generic], limits: tuple[float, float]) ->
 
 
 @lru_cache(maxsize=1)
-def _clipped_gaussian() -> tuple[Array, Array]:
-    """Mean and variance of max(m + z, 0), z standard normal, for rising m: how clipping moves both."""
+def _clipped_gaussian() -> tuple[Array, Array, Array]:
+    """Mean, variance and fourth cumulant of max(m + z, 0), z standard normal, for rising m.
+
+    The moments I_k = E[(m + z)^k; z > -m] obey I_k = m I_(k-1) + (k - 1) I_(k-2).
+    """
     m = np.linspace(-4.0, 8.0, 601)
-    below = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in m])  # P(z < m)
-    density = np.exp(-(m**2) / 2) / math.sqrt(2 * math.pi)
-    mean = m * below + density
-    return mean, (m**2 + 1) * below + m * density - mean**2
+    i0 = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in m])
+    i1 = m * i0 + np.exp(-(m**2) / 2) / math.sqrt(2 * math.pi)
+    i2 = m * i1 + i0
+    i3 = m * i2 + 2 * i1
+    i4 = m * i3 + 3 * i2
+    variance = i2 - i1**2
+    fourth = i4 - 4 * i1 * i3 + 6 * i1**2 * i2 - 3 * i1**4
+    return i1, variance, fourth - 3 * variance**2
 
 
 def _kept_variance(level: Array, limits: tuple[float, float], sigma: float) -> Array:
     """Share of the noise variance that clipping leaves in areas of observed mean `level`."""
     low, high = limits
-    mean, variance = _clipped_gaussian()
+    mean, variance, _ = _clipped_gaussian()
     from_low = np.interp((level - low) / sigma, mean, variance, left=0.0, right=1.0)
     from_high = np.interp((high - level) / sigma, mean, variance, left=0.0, right=1.0)
     return np.asarray(np.maximum(from_low + from_high - 1, LEAST_KEPT))
 
 
-def _undo_clipping(variance: float, level: Array, limits: tuple[float, float]) -> float:
-    """The sigma whose clipped variance, averaged over areas of the given levels, is the observed one.
+def _expected_power(blocks: "_Blocks", limits: tuple[float, float], sigma: float) -> Array:
+    """Mean power of a highest frequency in each block, as a share of sigma^2, given its level and texture.
 
-    Solves sigma^2 mean(kept(level, sigma)) = variance by fixed point from below; kept falls as sigma grows.
+    Clipped noise has light tails (negative fourth cumulant), so the powers of two frequencies of a block are
+    negatively correlated, and choosing blocks of little texture chooses blocks with more power elsewhere. For
+    orthonormal coefficients c, d of n independent pixels Cov(c^2, d^2) is about the fourth cumulant / n; the
+    expectation given the texture follows by linear regression.
+    """
+    kept = _kept_variance(blocks.level, limits, sigma)
+    mean, _, cumulant = _clipped_gaussian()
+    light = np.minimum(cumulant, 0.0)
+    from_low = np.interp((blocks.level - limits[0]) / sigma, mean, light, left=0.0, right=0.0)
+    from_high = np.interp((limits[1] - blocks.level) / sigma, mean, light, left=0.0, right=0.0)
+    excess = np.maximum((from_low + from_high) / kept**2, LIGHTEST_TAILS) / BLOCK**2
+    weights = _texture_weights()
+    slope = excess * weights.sum() / (2 * (weights**2).sum() + excess * weights.sum() ** 2)
+    shortfall = np.minimum(blocks.texture / (kept * sigma**2) - weights.sum(), 0.0)
+    return np.asarray(kept * (1 + slope * shortfall))
+
+
+def _undo_clipping(variance: float, blocks: "_Blocks", limits: tuple[float, float]) -> float:
+    """The sigma at which the blocks are expected to have the observed variance in the highest frequencies.
+
+    Solves sigma^2 mean(expected power) = variance by fixed point from below.
     """
     sigma = math.sqrt(variance)
     if sigma == 0 or limits == (-math.inf, math.inf):
         return sigma
     for _ in range(100):
         before = sigma
-        sigma = math.sqrt(variance / float(_kept_variance(level, limits, sigma).mean()))
+        sigma = math.sqrt(variance / float(_expected_power(blocks, limits, sigma).mean()))
         if abs(sigma - before) <= 1e-4 * sigma:
             break
     return sigma
@@ -230,14 +258,24 @@ def _cut(image: NDArray[np.generic], grid: tuple[Index, Index], size: int) -> It
         yield windows[rows[start : start + step, None], columns].reshape(-1, size, size)
 
 
+def _frequencies() -> NDArray[np.int64]:
+    """Sum of the two indices of each DCT coefficient of a block: (64,)."""
+    return np.add.outer(np.arange(BLOCK), np.arange(BLOCK)).ravel()
+
+
+def _texture_weights() -> Array:
+    """Weight of each coefficient below the highest frequencies in a block's texture: its frequency."""
+    frequency = _frequencies()
+    return frequency[(frequency > 0) & (frequency < HIGHEST)] / BLOCK
+
+
 def _measure(
     image: NDArray[np.generic], grid: tuple[Index, Index], limits: tuple[float, float], unit: float, pool: int
 ) -> tuple[_Blocks, Flags]:
     """Block statistics in multiples of unit, and which blocks are live (not mostly clipped)."""
     transform = dct_matrix(BLOCK)
-    frequency = np.add.outer(np.arange(BLOCK), np.arange(BLOCK)).ravel()
-    middle = (frequency > 0) & (frequency < HIGHEST)
-    weighted = transform[middle] * np.sqrt(frequency[middle] / BLOCK)[:, None]
+    frequency = _frequencies()
+    weighted = transform[(frequency > 0) & (frequency < HIGHEST)] * np.sqrt(_texture_weights())[:, None]
     analysis = np.concatenate((weighted, transform[frequency >= HIGHEST])).T.astype(np.float32)
     texture, power, level, live = [], [], [], []
     for cut in _cut(image, grid, BLOCK * pool):
@@ -310,10 +348,10 @@ def _read_smoothest(blocks: _Blocks, limits: tuple[float, float], kept: Array) -
         unclipped = variance / float(kept[order[:number]].mean())
         best = min(best, (unclipped * (1 + CONFIDENCE * error), variance, number))
     _, variance, number = best
-    smoothest = order[:number]
-    block_powers = blocks.power[smoothest].mean(axis=1, dtype=np.float64)
+    smoothest = blocks.part(order[:number])
+    block_powers = smoothest.power.mean(axis=1, dtype=np.float64)
     spread = float(block_powers.std() / block_powers.mean()) if variance > 0 else math.inf
-    return _Reading(_undo_clipping(variance, blocks.level[smoothest], limits), spread)
+    return _Reading(_undo_clipping(variance, smoothest, limits), spread)
 
 
 # Pixels

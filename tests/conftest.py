@@ -6,24 +6,23 @@ import hypothesis
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from skimage import data
 
 from dstl_cli.transforms import Transform
 
 hypothesis.settings.register_profile("dstl", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.load_profile("dstl")
 
-MakeTransform = Callable[..., Transform]
-
 
 @pytest.fixture(scope="session")
 def camera() -> NDArray[np.uint8]:
     """128x128 pixels of a real photograph: sky, coat and tripod."""
+    from skimage import data
+
     return np.asarray(data.camera()[64:320:2, 128:384:2])
 
 
 @pytest.fixture
-def make_transform() -> MakeTransform:
+def make_transform() -> Callable[..., Transform]:
     """Random transforms of a patch size, condition number and scale (of the largest singular value)."""
 
     def make(size: int, condition: float, scale: float = 1.0, seed: int = 0) -> Transform:

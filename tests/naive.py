@@ -56,8 +56,8 @@ def aggregate(
 def keep_largest(row: Real, r: int) -> Array:
     """H_r [1]: the r entries of largest magnitude, the lowest index first on ties."""
     kept = np.zeros(len(row))
-    for j in np.argsort(-np.abs(row), kind="stable")[:r]:
-        kept[j] = row[j]
+    first = np.argsort(-np.abs(row), kind="stable")[:r]
+    kept[first] = row[first]
     return kept
 
 
@@ -81,8 +81,9 @@ def code_patch(w: Array, y: Real, mu: float, most: int) -> Coded:
     y = y.astype(np.float64)
     g = np.linalg.inv(mu * np.eye(len(y)) + w.T @ w)
     z = w @ y
-    estimates = np.array([g @ (mu * y + w.T @ keep_largest(z, k)) for k in range(most + 1)])
-    return Coded(np.array([np.sum((x - y) ** 2) for x in estimates]), estimates)
+    a = np.array([keep_largest(z, k) for k in range(most + 1)])
+    estimates = (mu * y + a @ w) @ g
+    return Coded(np.sum((estimates - y) ** 2, axis=1), estimates)
 
 
 def tails(row: Real, most: int) -> Array:

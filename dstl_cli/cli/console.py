@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 Progress = Callable[[float], None]
 
@@ -20,7 +21,18 @@ def stdout_console() -> "Console":
     """Where tables go."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def compact_table(*headings: str) -> "Table":
+    """A table that fits on 80 columns: numbers to the right, names to the left."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("image", "method") else "right", no_wrap=True)
+    return table
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dstl_cli.cli import options
-from dstl_cli.cli.console import progress_bar, stdout_console
+from dstl_cli.cli.console import compact_table, progress_bar, stdout_console
 from dstl_cli.config import METHODS
 from dstl_cli.errors import DstlError, UsageProblem
 
@@ -158,51 +158,43 @@ def _means(rows: "list[TableRow]") -> list[dict[str, Any]]:
 
 
 def _print_table(rows: "list[TableRow]") -> None:
-    from rich.table import Table
-
-    view = Table(title="PSNR in dB (peak 255, not rounded) and SSIM (Wang, down-sampled): measured, printed")
-    for heading in ("image", "sigma", "method", "noisy", "PSNR", "printed", "difference", "SSIM", "printed", "seconds"):
-        view.add_column(heading, justify="left" if heading in ("image", "method") else "right")
+    view = compact_table("image", "sigma", "method", "PSNR", "printed", "diff", "SSIM", "printed", "s")
     for row in rows:
-        known = row.printed_psnr is not None and row.printed_ssim is not None
         view.add_row(
-            row.image, f"{row.sigma:g}", row.method, f"{row.noisy_psnr:.2f}", f"{row.psnr:.3f}",
-            f"{row.printed_psnr:.3f}" if known else "-",
-            f"{row.psnr - row.printed_psnr:+.3f}" if row.printed_psnr is not None else "-",
-            f"{row.ssim:.3f}", f"{row.printed_ssim:.3f}" if known else "-", f"{row.seconds:.2f}",
+            row.image, f"{row.sigma:g}", row.method, f"{row.psnr:.3f}", _number(row.printed_psnr, ".3f"),
+            _number(None if row.printed_psnr is None else row.psnr - row.printed_psnr, "+.3f"),
+            f"{row.ssim:.3f}", _number(row.printed_ssim, ".3f"), f"{row.seconds:.1f}",
         )  # fmt: skip
     console = stdout_console()
+    console.print("PSNR in dB (peak 255, not rounded) and SSIM (Wang, down-sampled), measured beside printed")
     console.print(view)
     for mean in _means(rows):
         difference = "" if mean["difference"] is None else f", {mean['difference']:+.3f} dB to the printed ones"
         console.print(f"{mean['method']}: mean PSNR {mean['psnr']:.3f} dB, SSIM {mean['ssim']:.3f}{difference}")
 
 
-def _print_figure(curves: "list[Curve]") -> None:
-    from rich.table import Table
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
-    view = Table(title="||WY - X|| and ||WY - X|| / ||WY||, training and test patches")
-    for heading in (
-        "log-det weight",
-        "method",
-        "iteration",
-        "train",
-        "relative",
-        "test",
-        "relative",
-        "condition",
-        "bound",
-        "density",
-    ):
-        view.add_column(heading, justify="left" if heading == "method" else "right")
-    for curve in curves:
-        last = curve.points[-1].iteration
-        for point in curve.points:
-            if point.iteration not in (1, 10, 100, last):
-                continue
-            view.add_row(
-                f"{curve.logdet_weight:g}", curve.method, str(point.iteration), f"{point.train_error:.5g}",
-                f"{point.train_relative:.4g}", f"{point.test_error:.5g}", f"{point.test_relative:.4g}",
-                f"{curve.condition:.6g}", f"{curve.max_condition:.6g}", f"{curve.density:.3f}",
-            )  # fmt: skip
-    stdout_console().print(view)
+
+def _print_figure(curves: "list[Curve]") -> None:
+    console = stdout_console()
+    console.print("||WY - X|| and ||WY - X|| / ||WY|| on training and test patches")
+    for weight in dict.fromkeys(curve.logdet_weight for curve in curves):
+        part = [curve for curve in curves if curve.logdet_weight == weight]
+        bounds = max(part, key=lambda curve: curve.max_condition)
+        limits = f"condition at most {bounds.max_condition:.6g}, norm {bounds.frobenius_norm:.5g}"
+        console.print(f"\nlog-det weight {weight:g}: {limits}")
+        view = compact_table("method", "iter", "train", "relative", "test", "relative", "condition", "density")
+        for curve in part:
+            last = curve.points[-1].iteration
+            for point in curve.points:
+                if point.iteration not in (1, 10, 100, last):
+                    continue
+                final = point.iteration == last
+                view.add_row(
+                    curve.method, str(point.iteration), f"{point.train_error:.5g}", f"{point.train_relative:.3g}",
+                    f"{point.test_error:.5g}", f"{point.test_relative:.3g}",
+                    f"{curve.condition:.6g}" if final else "", f"{curve.density:.3f}" if final else "",
+                )  # fmt: skip
+        console.print(view)

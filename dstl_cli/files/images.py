@@ -41,6 +41,7 @@ __all__ = [
     "check_format",
     "format_of_path",
     "is_picture_path",
+    "lost_metadata",
     "picture_from_array",
     "probe",
     "read_picture",
@@ -71,6 +72,13 @@ _NAMES = {
     "netpbm": "PGM/PPM",
     "npy": ".npy",
 }
+_METADATA_NAMES = {"icc": "the ICC profile", "exif": "the EXIF data", "xmp": "the XMP data", "dpi": "the resolution"}
+_METADATA = {
+    "webp": frozenset({"icc", "exif", "xmp"}),
+    "bmp": frozenset({"icc", "dpi"}),
+    "netpbm": frozenset[str](),
+    "npy": frozenset[str](),
+}  # the other formats hold all of it
 _OTHERS = (  # (offset, bytes there, what such a file is)
     (0, b"GIF8", "is a GIF"),
     (0, b"8BPS", "is a Photoshop document"),
@@ -173,6 +181,19 @@ def check_format(picture: Picture, format: str, *, strip: bool = False, suffix: 
         wide = ".npy" if format != "npy" and len(picture.specs) == 1 and not picture.has_alpha else ""
         better = ".tiff" + (f" or {wide}" if wide else "")
         raise FileProblem(f"{picture.name} {reason}; choose an output that ends in {better}.")
+
+
+def lost_metadata(picture: Picture, format: str) -> tuple[str, ...]:
+    """What a picture knows about itself that another format cannot hold, in words."""
+    if format == picture.format:
+        return ()
+    metadata = picture.metadata
+    holds = _METADATA.get(format, frozenset(_METADATA_NAMES))
+    return tuple(
+        words
+        for key, words in _METADATA_NAMES.items()
+        if key not in holds and getattr(metadata, key) is not None and not (key == "dpi" and metadata.exif)
+    )
 
 
 def picture_from_array(

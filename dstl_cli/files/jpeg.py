@@ -34,6 +34,7 @@ _EXIF = b"Exif\x00\x00"
 _XMP = b"http://ns.adobe.com/xap/1.0/\x00"
 _ICC = b"ICC_PROFILE\x00"
 _LONGEST = 65_533
+_SMALL_TAIL = 1024  # padding after the end is common
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def read(source: Source) -> Picture:
     with file_errors(source.name), source.open() as stream:
         head = _parse_head(source, stream)
     data = source.read()
-    _check_end(source.name, data, head.scan_start)
+    end = _find_end(source.name, data, head.scan_start)
     with decoding(source.name):
         colour = imagecodecs.jpeg8_decode(data)
     shape = (head.height, head.width) if head.components == 1 else (head.height, head.width, head.components)
@@ -74,8 +75,9 @@ def read(source: Source) -> Picture:
         raise damaged(source.name, "its pixels do not fit its header")
     kept = tuple((marker, body) for marker, body in head.segments if _worth_keeping(marker, body))
     notes: tuple[str, ...] = ()
-    if any(marker == 0xE2 and body.startswith(b"MPF\x00") for marker, body in head.segments):
-        notes = (f"{source.name}: only the main picture is kept, not the previews or gain maps stored behind it.",)
+    if len(data) - end > _SMALL_TAIL:
+        lost = "only the main picture is kept, not the previews or films stored behind it"
+        notes = (f"{source.name}: {lost}.",)
     return single_page(source.name, "jpeg", colour, None, _metadata(kept), JpegExtras(kept), notes)
 
 
@@ -87,10 +89,8 @@ def write(picture: Picture, stream: BinaryIO, strip: bool) -> None:
     if strip:
         stream.write(encoded)
         return
-    if isinstance(picture.native, JpegExtras):
-        segments = picture.native.segments
-    else:
-        segments = _segments_from(picture.metadata)
+    native = picture.native
+    segments = native.segments if isinstance(native, JpegExtras) else _segments_from(picture.metadata)
     start = 2
     if segments and encoded[2:4] == b"\xff\xe0":  # the encoder's own JFIF segment, replaced by the carried ones
         start += 2 + int.from_bytes(encoded[4:6], "big")
@@ -158,16 +158,16 @@ def _next_marker(name: str, stream: BinaryIO) -> int:
     return byte[0]
 
 
-def _check_end(name: str, data: bytes, position: int) -> None:
-    """Refuse a file whose scans do not run up to an end-of-image marker."""
+def _find_end(name: str, data: bytes, position: int) -> int:
+    """Where the picture ends; a file whose scans do not run up to an end marker is refused."""
     while True:
         match = _NEXT_MARKER.search(data, position)
         if match is None:
             raise truncated(name)
         marker = data[match.start() + 1]
-        if marker == _EOI:
-            return
         position = match.end()
+        if marker == _EOI:
+            return position
         if marker in _BARE:
             continue
         length = int.from_bytes(data[position : position + 2], "big")

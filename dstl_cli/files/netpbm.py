@@ -30,6 +30,7 @@ _LONGEST_HEADER = 65_536
 _BLOCK = 2**20
 _SPACE = b" \t\n\r\v\f"
 _COMMENT = re.compile(rb"#([^\r\n]*)")
+_NUMBER = re.compile(rb"[0-9]{1,9}(?=[\s#]|$)")
 
 
 @dataclass(frozen=True)
@@ -121,20 +122,16 @@ def _parse(source: Source) -> _Head:
     while len(numbers) < 3:
         if position >= len(lead):
             raise truncated(name)
-        byte = lead[position : position + 1]
-        if byte in (b"#",):
-            match = _COMMENT.match(lead, position)
-            assert match is not None
+        if lead[position] in _SPACE:
+            position += 1
+        elif match := _COMMENT.match(lead, position):
             comments.append(match.group(1))
             position = match.end()
-        elif byte in _SPACE:
-            position += 1
-        else:
-            match = re.compile(rb"[0-9]{1,9}(?=[\s#]|$)").match(lead, position)
-            if match is None:
-                raise damaged(name, "its header is not made of numbers")
+        elif match := _NUMBER.match(lead, position):
             numbers.append(int(match.group()))
             position = match.end()
+        else:
+            raise damaged(name, "its header is not made of numbers")
     width, height, maximum = numbers
     if not 0 < maximum < 65_536:
         raise damaged(name, f"its maximal value is {maximum}")

@@ -64,7 +64,7 @@ def read(source: Source) -> Picture:
     """Read an array; booleans become 0 and 255."""
     head = _parse(source)
     if head.fortran:
-        samples = source.array(head.start, head.shape[::-1], head.dtype).transpose()
+        samples = np.ascontiguousarray(source.array(head.start, head.shape[::-1], head.dtype).transpose())
     else:
         samples = source.array(head.start, head.shape, head.dtype)
     if head.dtype.kind == "b":

@@ -81,9 +81,10 @@ class Metadata:
 class Picture:
     """A picture file in memory.
 
-    `pages[i]` holds the colours of one page, (H, W) or (H, W, 3), uint8, uint16, float32 or float64;
-    `alphas[i]` is None, (H, W), or (H, W, K) for K extra samples. Both may be read from the file only
-    when indexed. `native` is what the file's own format needs to write everything else back.
+    `pages[i]` holds the colours of one page, (H, W) or (H, W, 3), uint8, uint16, float32 or float64, and
+    `alphas[i]` is None, (H, W), or (H, W, K) for K extra samples. They are contiguous, may be read-only, and
+    may be read from the file each time they are indexed. `native` is what the file's own format needs to
+    write everything else back; `notes` are sentences about what could not be kept.
     """
 
     name: str

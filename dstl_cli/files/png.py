@@ -44,7 +44,8 @@ _INCH = 0.0254
 # On filtered photographs run lengths pack as well as the full search for matches, three times as fast.
 _RUN_LENGTHS = 3
 _LONGEST_SIDE = 1_000_000
-_BLOCK = 2**20
+_BLOCK = 2**16
+_INFLATED_BLOCK = 2**20
 # Adam7 interlacing: first row, first column, row step, column step of each pass.
 _PASSES = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 
@@ -108,9 +109,11 @@ def read(source: Source) -> Picture:
     if b"IDAT" not in kinds:
         raise damaged(source.name, "it holds no pixels")
     first = {kind: bytes(body) for kind, body, _ in reversed(chunks) if kind in (b"PLTE", b"tRNS")}
-    samples = _decode(source.name, header, chunks)
     extras = _extras(header, chunks, first)
     metadata = _metadata(extras)
+    file = _pixels_only(header, [whole for kind, _, whole in chunks if kind == b"IDAT"])
+    del data, chunks  # not two copies of the file beside its pixels
+    samples = _decode(source.name, header, file)
     if header.colour == PALETTE:
         colour, alpha = _expand_palette(source.name, samples, header.depth, first, metadata.icc is not None)
     else:
@@ -197,16 +200,23 @@ def _chunk(kind: bytes, body: bytes) -> bytes:
 # --- pixels -------------------------------------------------------------------------------------------
 
 
-def _decode(name: str, header: PngHeader, chunks: list[tuple[bytes, memoryview, memoryview]]) -> Pixels:
-    """The stored samples: (H, W) or (H, W, C); palette indices come as they are.
+def _pixels_only(header: PngHeader, data_chunks: list[bytes] | list[memoryview]) -> bytes:
+    """A PNG file of nothing but pixels; palette indices are called grey, so that they come as they are."""
+    colour = GREY if header.colour == PALETTE else header.colour
+    fields = struct.pack(">IIBBBBB", header.width, header.height, header.depth, colour, 0, 0, header.interlace)
+    return b"".join([SIGNATURE, _chunk(b"IHDR", fields), *data_chunks, _chunk(b"IEND", b"")])
+
+
+def _decode(name: str, header: PngHeader, file: bytes) -> Pixels:
+    """The stored samples of a file of nothing but pixels: (H, W) or (H, W, C).
 
     The deflate stream is checked first, because the decoder prints about odd streams and interlacing;
     it therefore gets to see only plain ones.
     """
-    packed = [body for kind, body, _ in chunks if kind == b"IDAT"]
+    packed = [body for kind, body, _ in _chunks(name, file, []) if kind == b"IDAT"]
     if not header.interlace:
         if _inflated_size(name, packed, header.raw_bytes) == header.raw_bytes:
-            return _decode_plain(name, header, [whole for kind, _, whole in chunks if kind == b"IDAT"])
+            return _decode_plain(name, file)
         return _decode_raw(name, header, _inflated(packed, header.raw_bytes))
     passes = [
         (part, replace(header, width=columns, height=rows, interlace=0))
@@ -217,15 +227,28 @@ def _decode(name: str, header: PngHeader, chunks: list[tuple[bytes, memoryview, 
     total = sum(small.raw_bytes for _, small in passes)
     _inflated_size(name, packed, total)
     raw = _inflated(packed, total)
-    samples: Pixels | None = None
+    dtype = np.uint16 if header.depth == 16 else np.uint8
+    count = _SAMPLES[header.colour]
+    samples = np.empty((header.height, header.width, *((count,) if count > 1 else ())), dtype)
     position = 0
     for (top, left, down, across), small in passes:
-        block = _decode_raw(name, small, raw[position : position + small.raw_bytes])
+        samples[top::down, left::across] = _decode_raw(name, small, raw[position:])
         position += small.raw_bytes
-        if samples is None:
-            samples = np.empty((header.height, header.width, *block.shape[2:]), block.dtype)
-        samples[top::down, left::across] = block
-    assert samples is not None
+    return samples
+
+
+def _decode_raw(name: str, header: PngHeader, raw: memoryview) -> Pixels:
+    """Decode filtered rows."""
+    packed = zlib.compress(raw[: header.raw_bytes], 0)
+    return _decode_plain(name, _pixels_only(header, [_chunk(b"IDAT", packed)]))
+
+
+def _decode_plain(name: str, file: bytes) -> Pixels:
+    """Decode a file without interlacing, palette or anything else than pixels."""
+    import imagecodecs
+
+    with decoding(name):
+        samples: Pixels = imagecodecs.png_decode(file)
     return samples
 
 
@@ -235,10 +258,13 @@ def _inflated_size(name: str, packed: list[memoryview], wanted: int) -> int:
     size = 0
     try:
         for piece in packed:
-            data: bytes | memoryview = piece
-            while len(data) and not unpacker.eof and size <= wanted:
-                size += len(unpacker.decompress(data, _BLOCK))
-                data = unpacker.unconsumed_tail
+            for start in range(0, len(piece), _BLOCK):
+                data: bytes | memoryview = piece[start : start + _BLOCK]
+                found = _INFLATED_BLOCK
+                while (len(data) or found == _INFLATED_BLOCK) and not unpacker.eof and size <= wanted:
+                    found = len(unpacker.decompress(data, _INFLATED_BLOCK))
+                    size += found
+                    data = unpacker.unconsumed_tail
     except zlib.error as error:
         raise damaged(name, "its pixels do not decode") from error
     if size < wanted or (size == wanted and not unpacker.eof):
@@ -249,23 +275,6 @@ def _inflated_size(name: str, packed: list[memoryview], wanted: int) -> int:
 def _inflated(packed: list[memoryview], wanted: int) -> memoryview:
     """The first bytes of a deflate stream that has been checked to hold them."""
     return memoryview(zlib.decompressobj().decompress(b"".join(packed), wanted))
-
-
-def _decode_raw(name: str, header: PngHeader, raw: memoryview) -> Pixels:
-    """Decode filtered rows."""
-    return _decode_plain(name, header, [_chunk(b"IDAT", zlib.compress(raw[: header.raw_bytes], 0))])
-
-
-def _decode_plain(name: str, header: PngHeader, data_chunks: list[bytes] | list[memoryview]) -> Pixels:
-    """Decode a picture without interlacing, palette or anything else than pixels."""
-    import imagecodecs
-
-    colour = GREY if header.colour == PALETTE else header.colour
-    fields = struct.pack(">IIBBBBB", header.width, header.height, header.depth, colour, 0, 0, 0)
-    file = b"".join([SIGNATURE, _chunk(b"IHDR", fields), *data_chunks, _chunk(b"IEND", b"")])
-    with decoding(name):
-        samples: Pixels = imagecodecs.png_decode(file)
-    return samples
 
 
 def _expand_palette(

@@ -88,6 +88,7 @@ _GONE = {
     _FILL_ORDER, _COLOUR_MAP, _SUB_IFDS, 288, 289,  # bit order, palette, sub-directories, free lists
     292, 293, 326, 327, 328, 347, *range(512, 522), 529, 530, 531, 532,  # options of fax, JPEG, YCbCr
 }  # fmt: skip
+_CLASSIC_BYTES = 2**32 * 2 // 3  # beyond 4 GiB offsets do not fit, and LZW makes noise larger by a third
 _SAMPLE_RANGES = {280, 281, 340, 341, 290, 291}  # smallest and largest sample, grey response
 _KEPT_WHEN_STRIPPED = {_SUBFILE_TYPE, _OLD_SUBFILE_TYPE, _PAGE_NUMBER}
 _OTHER_KINDS = {
@@ -140,8 +141,8 @@ def write(picture: Picture, stream: BinaryIO, strip: bool) -> None:
     extras = picture.native if isinstance(picture.native, TiffExtras) else _fresh(picture)
     layouts = [_for_writing(layout) for layout in extras.layouts]
     total = sum(layout.decoded_bytes for layout in layouts)
-    packed = any(layout.compression != NONE for layout in layouts)
-    big = extras.big or (packed and total > 2**32 - 2**26)
+    planes = any(layout.planes > 1 for layout in layouts)
+    big = extras.big or (total > _CLASSIC_BYTES and not planes)
     writer = IfdWriter(stream, extras.order, big, picture.name)
     index = 0
     for ifd, source_layout, layout in zip(extras.ifds, extras.layouts, layouts, strict=True):
@@ -187,11 +188,11 @@ class _Loader:
 
     def alpha(self, index: int) -> Pixels | None:
         """The extra samples of one page."""
-        if not self._places[index][0].has_alpha:
+        layout, place = self._places[index]
+        if not layout.has_alpha:
             return None
-        if self._last[0] != index:
-            self.page(index)
-        return self._last[1]
+        last, extra = self._last
+        return extra if last == index else self._decode(index, layout, place)[1]
 
     def _decode(self, index: int, layout: Layout, place: int) -> tuple[list[Pixels], Pixels | None]:
         pages, extra = read_layout(self._source, layout, 0 if layout.channels else place)

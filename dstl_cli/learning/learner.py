@@ -87,7 +87,7 @@ def learn(
     """Learn a transform from `shards`; the observer sees every record and its T as they come.
 
     start: the T to begin from instead of the method's own choice. final: False where learning goes on from the
-    result later, so that it need not be brought within the bounds yet.
+    result later; then it is not brought within the bounds yet, and no history is kept.
     """
     if not shards or not sum(len(shard.coefficients) for shard in shards):
         raise ValueError("There are no patches to learn from.")
@@ -106,9 +106,10 @@ def learn(
         before = coded.error
         factor = method.update(factor, coded.cross)
         coded = code(factor, shards)
-        history.append(_record(number, factor, coded))
-        if observer is not None:
-            observer(history[-1], factor)
+        if final:
+            history.append(_record(number, factor, coded))
+            if observer is not None:
+                observer(history[-1], factor)
         if abs(before - coded.error) < config.tolerance * before:
             stop_reason = "converged"
             break

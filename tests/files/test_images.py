@@ -27,6 +27,7 @@ from dstl_cli.files.images import (
     check_format,
     format_of_path,
     is_picture_path,
+    lost_metadata,
     picture_from_array,
     probe,
     read_picture,
@@ -323,6 +324,14 @@ def test_png_with_more_data_than_pixels() -> None:
     np.testing.assert_array_equal(read_picture(longer).pages[0], values)
 
 
+@pytest.mark.parametrize("height", [1023, 1024, 1025, 2047, 2048, 2049])
+def test_png_of_one_colour_at_block_boundaries(height: int) -> None:
+    data = make_png(np.zeros((1, 1023), np.uint8), 8, 0)
+    header = struct.pack(">IIBBBBB", 1023, height, 8, 0, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1024 * height))) + chunk(b"IEND", b"")
+    assert read_picture(data[:8] + body).pages[0].shape == (height, 1023)
+
+
 def test_png_decoding_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     for interlaced in (False, True):
         read_picture(make_png(noise((13, 11, 3)), 8, 2, interlaced=interlaced))
@@ -391,7 +400,7 @@ def test_jpeg_large_profile_and_other_segments() -> None:
     segment = b"\xff\xed" + struct.pack(">H", 16) + b"Photoshop 3.0\x00"
     xmp = b"\xff\xe1" + struct.pack(">H", 31 + len(XMP)) + b"http://ns.adobe.com/xap/1.0/\x00" + XMP
     mpf = b"\xff\xe2" + struct.pack(">H", 12) + b"MPF\x00123456"
-    data = stream.getvalue()[:2] + segment + xmp + mpf + stream.getvalue()[2:] + b"another picture"
+    data = stream.getvalue()[:2] + segment + xmp + mpf + stream.getvalue()[2:] + b"another picture" * 100
     picture = read_picture(data, name="phone.jpg")
     assert picture.notes[0].startswith("phone.jpg: only the main picture is kept")
     assert picture.metadata.icc == profile
@@ -711,6 +720,17 @@ def test_suffixes_choose_the_format(tmp_path: Path) -> None:
         check_format(grey, "gif")
     assert not is_picture_path(Path("notes.txt"))
     assert not is_picture_path(Path(".x.png.12-0123456789abcdef.dstl-tmp"))
+
+
+def test_metadata_that_a_format_cannot_hold_is_named() -> None:
+    picture = picture_from_array(noise((4, 5, 3)), metadata=META)
+    assert lost_metadata(picture, "tiff") == lost_metadata(picture, "png") == ()
+    assert lost_metadata(picture, "webp") == ()  # the EXIF data say the resolution
+    assert lost_metadata(picture, "bmp") == ("the EXIF data", "the XMP data")
+    only = picture_from_array(noise((4, 5, 3)), metadata=Metadata(icc=ICC, dpi=(72.0, 72.0)))
+    assert lost_metadata(only, "webp") == ("the resolution",)
+    assert lost_metadata(only, "npy") == lost_metadata(only, "netpbm") == ("the ICC profile", "the resolution")
+    assert lost_metadata(read_picture(saved(only, format="png")), "png") == ()
 
 
 def test_sizes_that_a_format_cannot_hold_are_refused() -> None:
