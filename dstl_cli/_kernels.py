@@ -80,6 +80,19 @@ def tail_below(squares, threshold):  # type: ignore[no-untyped-def]
     return energy, above
 
 
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"})
+def square(row, squares):  # type: ignore[no-untyped-def]
+    """Fill `squares` with those of the row; return their sum and the largest."""
+    energy = np.float32(0)
+    largest = np.float32(0)
+    for j in range(row.size):
+        q = row[j] * row[j]
+        squares[j] = q
+        energy += q
+        largest = max(largest, q)
+    return energy, largest
+
+
 @njit(cache=True, nogil=True)
 def leave_out(rows, limit, most, counts):  # type: ignore[no-untyped-def]
     """Zero, in place, the fewest largest entries of each row that bring the energy left to `limit` or below.
@@ -92,13 +105,7 @@ def leave_out(rows, limit, most, counts):  # type: ignore[no-untyped-def]
     squares = np.empty(n, np.float32)
     for i in range(total_rows):
         row = rows[i]
-        energy = np.float32(0)
-        largest = np.float32(0)
-        for j in range(n):
-            q = row[j] * row[j]
-            squares[j] = q
-            largest = max(largest, q)
-        energy, above = tail_below(squares, largest)
+        energy, largest = square(row, squares)
         if energy <= limit or most <= 0:
             counts[i] = 0
             continue
@@ -182,19 +189,26 @@ def take_patches(image, size, rows, columns, scale, patches, means):  # type: ig
 
     image: (h, w) float64; patches: (R, C, size**2) float32 out; means: (R, C) float64 out.
     """
+    width = image.shape[1]
+    column_sums = np.empty(width)
     for i in range(rows.size):
+        r = rows[i]
+        column_sums[:] = 0.0
+        for a in range(size):
+            for c in range(width):
+                column_sums[c] += image[r + a, c]
         for j in range(columns.size):
-            r, c = rows[i], columns[j]
+            c = columns[j]
             mean = 0.0
-            for a in range(size):
-                for b in range(size):
-                    mean += image[r + a, c + b]
+            for b in range(size):
+                mean += column_sums[c + b]
             mean /= size * size
             means[i, j] = mean
             patch = patches[i, j]
             for a in range(size):
+                line = image[r + a]
                 for b in range(size):
-                    patch[a * size + b] = np.float32((image[r + a, c + b] - mean) * scale)
+                    patch[a * size + b] = (line[c + b] - mean) * scale
 
 
 @njit(cache=True, nogil=True)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.colour import check_pixels, root_mean_square, to_channels
+from dstl_cli.colour import check_pixels, root_mean_square, working_channel
 from dstl_cli.config import DenoiseConfig
 from dstl_cli.denoising import channel_sigmas, denoise_pixels
 from dstl_cli.learning.learner import Shard, learn
@@ -57,5 +57,5 @@ def learn_transform(
     shards = []
     for image in images:
         check_pixels(image)
-        shards.append(Shard.from_patches(sample(to_channels(image)[0], config.patch_size, share, rng), level))
+        shards.append(Shard.from_patches(sample(working_channel(image, 0), config.patch_size, share, rng), level))
     return learn(shards, config.learn).transform

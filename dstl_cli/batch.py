@@ -1,7 +1,6 @@
 """One picture file from start to end: read, denoise page by page, write; and what there is to say about it."""
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -12,10 +11,19 @@ from numpy.typing import NDArray
 
 from dstl_cli.colour import Depth, root_mean_square
 from dstl_cli.config import DenoiseConfig
-from dstl_cli.denoising import DenoisedPixels, denoise_pixels
+from dstl_cli.denoising import Account, denoise_pixels
 from dstl_cli.errors import DstlError
-from dstl_cli.files.images import Picture, check_format, format_of_path, picture_from_array, read_picture, write_picture
+from dstl_cli.files.images import (
+    ImageInfo,
+    check_format,
+    format_of_path,
+    lost_metadata,
+    picture_from_array,
+    read_picture,
+    write_picture,
+)
 from dstl_cli.files.inputs import Job
+from dstl_cli.progress import Progress, part_of
 from dstl_cli.transforms import Transform
 
 Pixels = NDArray[Any]
@@ -35,10 +43,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Finished:
-    """A written picture: its pages as they were denoised."""
+    """A written picture: what it is and how each page was denoised."""
 
-    picture: Picture
-    pages: tuple[DenoisedPixels, ...]
+    info: ImageInfo
+    notes: tuple[str, ...]  # what the file layer has to say
+    pages: tuple[Account, ...]
     seconds: float
 
     @property
@@ -49,7 +58,7 @@ class Finished:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to say about the noise estimates and the file, each sentence once."""
-        return tuple(dict.fromkeys([*self.picture.notes, *(text for page in self.pages for text in page.warnings)]))
+        return tuple(dict.fromkeys([*self.notes, *(text for page in self.pages for text in page.warnings)]))
 
 
 def denoise_file(
@@ -58,22 +67,23 @@ def denoise_file(
     *,
     residual: Path | None = None,
     compare: Path | None = None,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Finished:
     """Denoise one picture file; the result appears complete or not at all."""
     start = perf_counter()
     source = job.source.path if job.source.path is not None else sys.stdin.buffer.read()
     picture = read_picture(source, name=job.source.name)
     target = sys.stdout.buffer if job.output is None else job.output
+    notes = list(picture.notes)
     if job.output is not None:
-        check_format(picture, format_of_path(job.output), strip=order.strip, suffix=job.output.suffix)
-    done: list[DenoisedPixels] = []
+        written = format_of_path(job.output)
+        check_format(picture, written, strip=order.strip, suffix=job.output.suffix)
+        if not order.strip:
+            notes += [f"{job.output.name} cannot hold {what} of the input." for what in lost_metadata(picture, written)]
+    done: list[Account] = []
 
     def denoised_page(index: int, page: Pixels) -> Pixels:
-        share = None
-        if progress is not None:
-            count = len(picture.specs)
-            share = _share_of(progress, index, count)
+        share = part_of(progress, index, len(picture.specs))
         try:
             result = denoise_pixels(
                 page, order.sigma, order.config, transform=order.transform, jobs=order.jobs, progress=share
@@ -82,17 +92,13 @@ def denoise_file(
             raise DstlError(f"{job.source.name} cannot be denoised: {error}") from error
         if index == 0:
             _write_extras(page, result.pixels, residual, compare, order.force)
-        done.append(result)
+        done.append(result.account)
         return result.pixels
 
     write_picture(
         picture.map_pages(denoised_page), target, strip=order.strip, overwrite=order.force or job.output is None
     )
-    return Finished(picture, tuple(done), perf_counter() - start)
-
-
-def _share_of(progress: Callable[[float], None], index: int, count: int) -> Callable[[float], None]:
-    return lambda share: progress((index + share) / count)
+    return Finished(picture.info, tuple(notes), tuple(done), perf_counter() - start)
 
 
 def _write_extras(noisy: Pixels, denoised: Pixels, residual: Path | None, compare: Path | None, force: bool) -> None:

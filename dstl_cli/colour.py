@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Pixels = NDArray[np.generic]
-Array = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 
 # Orthonormal luminance-chrominance basis: white noise stays white and of the same deviation in every channel.
 BASIS = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]]) / np.sqrt([[3.0], [2.0], [6.0]])
@@ -30,12 +31,13 @@ class Depth:
             raise ValueError(f"Pixels must be uint8, uint16, float32 or float64, not {dtype}.")
         return cls(dtype, _UNITS[dtype.name], (0.0, 255.0) if dtype.kind == "u" else None)
 
-    def restore(self, values: Array) -> Pixels:
+    def restore(self, values: Floats) -> Pixels:
         """Values in units as pixels: rounded and clipped to the dtype's range where it has one."""
         if self.data_range is None:
             return values.astype(self.dtype)
         scaled = np.rint(values * self.unit)
-        return np.clip(scaled, 0, self.data_range[1] * self.unit, out=scaled).astype(self.dtype)
+        np.clip(scaled, 0, self.data_range[1] * self.unit, out=scaled)
+        return np.asarray(scaled, dtype=self.dtype)
 
 
 def check_pixels(pixels: Pixels) -> None:
@@ -50,18 +52,25 @@ def check_pixels(pixels: Pixels) -> None:
         raise ValueError(f"The picture has {bad} pixel values that are not finite numbers.")
 
 
-def to_channels(pixels: Pixels) -> list[Pixels]:
-    """Grey channels in units: the picture itself, or its luminance and two chrominances."""
+def channel_count(pixels: Pixels) -> int:
+    """How many working channels a picture has: one for grey, three for colour."""
+    return 1 if pixels.ndim == 2 else 3
+
+
+def working_channel(pixels: Pixels, index: int) -> Pixels:
+    """A grey channel in units: the picture itself, or its luminance (0) or a chrominance (1, 2)."""
     depth = Depth.of(pixels.dtype)
-    if pixels.ndim == 2:
-        return [pixels if depth.unit == 1 else pixels.astype(np.float64) / depth.unit]
     working = np.float64 if depth.dtype == np.float64 else np.float32
-    planes = [pixels[..., c].astype(working) for c in range(3)]
-    return [np.asarray(sum(BASIS[k, c] / depth.unit * planes[c] for c in range(3)), dtype=working) for k in range(3)]
+    if pixels.ndim == 2:
+        return pixels if depth.unit == 1 else np.multiply(pixels, 1 / depth.unit, dtype=working)
+    channel = np.zeros(pixels.shape[:2], dtype=working)
+    for c in range(3):
+        channel += np.multiply(pixels[..., c], BASIS[index, c] / depth.unit, dtype=working)
+    return channel
 
 
-def from_channels(channels: list[Array], dtype: np.dtype[np.generic]) -> Pixels:
-    """The inverse of `to_channels`."""
+def from_channels(channels: list[Floats], dtype: np.dtype[np.generic]) -> Pixels:
+    """The picture whose working channels these are."""
     depth = Depth.of(dtype)
     if len(channels) == 1:
         return depth.restore(channels[0])

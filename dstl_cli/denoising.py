@@ -1,31 +1,41 @@
 """The pipeline, one line a stage: learn a transform on the noisy picture, code all patches, put them back."""
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.coding import Coder
-from dstl_cli.colour import Depth, carried_over, check_pixels, from_channels, to_channels
+from dstl_cli.colour import Depth, carried_over, channel_count, check_pixels, from_channels, working_channel
 from dstl_cli.config import DenoiseConfig, check_sigma
 from dstl_cli.learning.learner import Iteration, Learnt, Shard, learn
 from dstl_cli.noise import estimate_sigma
 from dstl_cli.patches import check_image, positions, sample
-from dstl_cli.reconstruction import estimate_image
+from dstl_cli.progress import Progress, part_of
+from dstl_cli.reconstruction import estimate_image, result_type
 from dstl_cli.transforms import Transform
 
-Array = NDArray[np.float64]
-Progress = Callable[[float], None]
+Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
 class Denoised:
     """A denoised grey channel and the transform that did it."""
 
-    image: Array
+    image: Floats
     transform: Transform | None  # None where there was nothing to do (sigma 0)
+    history: tuple[Iteration, ...] = ()
+
+
+@dataclass(frozen=True)
+class Account:
+    """How a picture was denoised."""
+
+    sigmas: tuple[float, ...]  # one for grey; luminance and two chrominances for colour
+    warnings: tuple[str, ...]
+    transform: Transform | None
     history: tuple[Iteration, ...] = ()
 
 
@@ -34,10 +44,7 @@ class DenoisedPixels:
     """A denoised picture in its own dtype, and how it was done."""
 
     pixels: NDArray[np.generic]
-    sigmas: tuple[float, ...]  # one for grey; luminance and two chrominances for colour
-    warnings: tuple[str, ...]
-    transform: Transform | None
-    history: tuple[Iteration, ...] = ()
+    account: Account
 
 
 def denoise_pixels(
@@ -57,16 +64,17 @@ def denoise_pixels(
     check_pixels(pixels)
     depth = Depth.of(pixels.dtype)
     if sigma is not None and check_sigma(sigma) == 0:
-        return DenoisedPixels(pixels.copy(), (0.0,), (), None)
-    channels = to_channels(pixels)
-    data_range = depth.data_range if len(channels) == 1 else None
+        return DenoisedPixels(pixels.copy(), Account((0.0,), (), None))
+    count = channel_count(pixels)
+    data_range = depth.data_range if count == 1 else None
     sigmas, warnings = channel_sigmas(pixels, sigma)
     if not any(sigmas):
-        return DenoisedPixels(pixels.copy(), sigmas, warnings, None)
-    results: list[Array] = []
+        return DenoisedPixels(pixels.copy(), Account(sigmas, warnings, None))
+    results: list[Floats] = []
     history: tuple[Iteration, ...] = ()
-    for index, (channel, deviation) in enumerate(zip(channels, sigmas, strict=True)):
-        share = None if progress is None else _part_of(progress, index, len(channels))
+    for index, deviation in enumerate(sigmas):
+        share = part_of(progress, index, count)
+        channel = working_channel(pixels, index)
         padded = pad_to(channel, transform.patch_size if transform else config.patch_size)
         done = denoise_grey(
             padded, deviation, config, data_range=data_range, transform=transform, jobs=jobs, progress=share
@@ -74,7 +82,7 @@ def denoise_pixels(
         transform = transform or done.transform
         history = history or done.history
         results.append(done.image[: channel.shape[0], : channel.shape[1]])
-    return DenoisedPixels(from_channels(results, pixels.dtype), sigmas, warnings, transform, history)
+    return DenoisedPixels(from_channels(results, pixels.dtype), Account(sigmas, warnings, transform, history))
 
 
 def channel_sigmas(pixels: NDArray[np.generic], sigma: float | None) -> tuple[tuple[float, ...], tuple[str, ...]]:
@@ -83,7 +91,7 @@ def channel_sigmas(pixels: NDArray[np.generic], sigma: float | None) -> tuple[tu
     Colour is estimated in red, green and blue, where clipping can be seen, and carried over to the working basis.
     """
     if sigma is not None:
-        return (float(sigma),) * (1 if pixels.ndim == 2 else 3), ()
+        return (float(sigma),) * channel_count(pixels), ()
     depth = Depth.of(pixels.dtype)
     own_range = None if depth.data_range is None else (0.0, depth.data_range[1] * depth.unit)
     stored = [pixels] if pixels.ndim == 2 else [pixels[..., c] for c in range(3)]
@@ -91,11 +99,6 @@ def channel_sigmas(pixels: NDArray[np.generic], sigma: float | None) -> tuple[tu
     deviations = [estimate.sigma / depth.unit for estimate in estimates]
     warnings = tuple(dict.fromkeys(text for estimate in estimates for text in estimate.warnings))
     return tuple(deviations if pixels.ndim == 2 else carried_over(deviations)), warnings
-
-
-def _part_of(progress: Progress, index: int, count: int) -> Progress:
-    """Progress of one of `count` equal parts of the work."""
-    return lambda share: progress((index + share) / count)
 
 
 def pad_to(image: NDArray[np.generic], length: int) -> NDArray[np.generic]:
@@ -114,7 +117,7 @@ def denoise_grey(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Denoised:
-    """Denoise a 2-D array of noise deviation `sigma` (in its own units); the result is float64.
+    """Denoise a 2-D array of noise deviation `sigma` (in its own units); the result is of `result_type`.
 
     data_range: the smallest and largest value a pixel can have, where known.
     transform: used as it is instead of one learnt on the picture.
@@ -125,7 +128,7 @@ def denoise_grey(
     for length in image.shape:
         positions(length, patch_size, config.stride)
     if sigma == 0:
-        return Denoised(image.astype(np.float64), None)
+        return Denoised(image.astype(result_type(image)), None)
     history: tuple[Iteration, ...] = ()
     if transform is None:
         learnt = learn_on_picture(image, sigma, config)

@@ -39,11 +39,11 @@ OVERLAP = 3.0  # overlapping blocks have standard errors this much larger than d
 MARGINS = (2.5, 1.5, 0.5)  # wanted distance of a block's mean from the clipping limits, in sigma; best first
 ENOUGH_BLOCKS = 2000  # blocks at which a margin will do
 DEAD_SHARE = 0.75  # a block with a larger share of clipped pixels says nothing about the noise
-EVEN_SPREAD = 0.75  # relative spread of the blocks' powers: 0.45 for noise, above 1 for drawings and text
+DRAWN_SHARE = 0.5  # share of blocks with constant lines, among those not all constant, that makes a drawing
 LIGHTEST_TAILS = -1.2  # excess kurtosis that clipping cannot go below (of a uniform density)
 LEAST_KEPT = 0.02  # share of the variance assumed to survive the hardest clipping
-SATURATED_SHARE = 0.05  # share of clipped pixels from which on to warn
-SCALES_RATIO = 1.5  # ratio of the coarse to the fine deviation from which on to warn
+SATURATED_SHARE = 0.1  # share of clipped pixels from which on to warn
+SCALES_RATIO = 2.2  # ratio of the two deviations from which on to warn, ...
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,6 @@ class _Blocks:
 
     def part(self, chosen: Flags | Index) -> "_Blocks":
         return _Blocks(self.texture[chosen], self.power[chosen], self.level[chosen])
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """One estimate from blocks."""
-
-    sigma: float
-    spread: float  # relative spread of the powers of the blocks it rests on
 
 
 def add_noise(image: NDArray[np.generic], sigma: float, *, seed: int) -> Array:
@@ -227,16 +219,13 @@ def _read_scale(image: NDArray[np.generic], limits: tuple[float, float], pool: i
     blocks, live = _measure(image, grid, limits, unit, pool)
     if not live.any():
         return None
-    low, high = limits[0] / unit, limits[1] / unit
-    reading = _read(blocks.part(live), (low, high))
     flat = (blocks.texture == 0) & ~blocks.power.any(axis=1)
-    if (flat & live).any():
-        noisy = live & ~_has_constant_lines(image, grid, BLOCK * pool)
-        if np.count_nonzero(noisy) >= FEWEST_BLOCKS:
-            second = _read(blocks.part(noisy), (low, high))
-            if second.spread < EVEN_SPREAD:
-                reading = second
-    return reading.sigma * unit
+    if flat.any():
+        lines = _has_constant_lines(image, grid, BLOCK * pool)
+        if np.count_nonzero(lines & live & ~flat) > DRAWN_SHARE * np.count_nonzero(live & ~flat):
+            return _read(blocks, (-math.inf, math.inf)) * unit
+        live &= ~lines
+    return _read(blocks.part(live), (limits[0] / unit, limits[1] / unit)) * unit
 
 
 def _grid(shape: tuple[int, ...], size: int, most: int) -> tuple[Index, Index]:
@@ -277,23 +266,26 @@ def _measure(
     frequency = _frequencies()
     weighted = transform[(frequency > 0) & (frequency < HIGHEST)] * np.sqrt(_texture_weights())[:, None]
     analysis = np.concatenate((weighted, transform[frequency >= HIGHEST])).T.astype(np.float32)
-    texture, power, level, live = [], [], [], []
+    work = np.result_type(image.dtype, np.float32)  # 8 and 16 bits need no more
+    texture, power, level, clipped = [], [], [], []
     for cut in _cut(image, grid, BLOCK * pool):
-        clipped = np.zeros(len(cut))
         if limits != (-math.inf, math.inf):
-            clipped = ((cut <= limits[0]) | (cut >= limits[1])).mean(axis=(1, 2))  # type: ignore[operator]
-        live.append(clipped <= DEAD_SHARE)
-        pixels = cut.astype(np.float64) / unit
+            outside = ((cut <= limits[0]) | (cut >= limits[1])).reshape(len(cut), -1)  # type: ignore[operator]
+            clipped.append(outside.sum(axis=1, dtype=np.uint16) / outside.shape[1])
+        pixels = cut.astype(work)
+        pixels /= work.type(unit)
         if pool == 2:
             pixels = (pixels[:, ::2, ::2] + pixels[:, ::2, 1::2] + pixels[:, 1::2, ::2] + pixels[:, 1::2, 1::2]) / 4
         rows = pixels.reshape(len(pixels), -1)
         level.append(rows.mean(axis=1))
-        contrast = ((rows - rows[:, :1]) * pool).astype(np.float32)  # exactly zero for a constant block
-        squares = (contrast @ analysis) ** 2
-        texture.append(squares[:, : len(weighted)].sum(axis=1))
-        power.append(squares[:, len(weighted) :])
-    blocks = _Blocks(np.concatenate(texture), np.concatenate(power), np.concatenate(level))
-    return blocks, np.concatenate(live)
+        contrast = ((rows - rows[:, :1]) * pool).astype(np.float32, copy=False)  # 0 for a constant block
+        coefficients = contrast @ analysis
+        middle, highest = coefficients[:, : len(weighted)], coefficients[:, len(weighted) :]
+        texture.append(np.einsum("ij,ij->i", middle, middle))
+        power.append(highest**2)
+    blocks = _Blocks(np.concatenate(texture), np.concatenate(power), np.concatenate(level).astype(np.float64))
+    live = np.concatenate(clipped) <= DEAD_SHARE if clipped else np.ones(len(blocks.level), dtype=np.bool_)
+    return blocks, live
 
 
 def _has_constant_lines(image: NDArray[np.generic], grid: tuple[Index, Index], size: int) -> Flags:
@@ -306,29 +298,29 @@ def _has_constant_lines(image: NDArray[np.generic], grid: tuple[Index, Index], s
     return np.concatenate(found)
 
 
-def _read(blocks: _Blocks, limits: tuple[float, float]) -> _Reading:
+def _read(blocks: _Blocks, limits: tuple[float, float]) -> float:
     """Read the noise off the smoothest blocks, chosen anew as sigma settles how far clipping reaches."""
-    reading = _read_smoothest(blocks, limits, np.ones(len(blocks.level)))
+    sigma = _read_smoothest(blocks, limits, np.ones(len(blocks.level)))
     if limits == (-math.inf, math.inf):
-        return reading
+        return sigma
+    distance = np.minimum(blocks.level - limits[0], limits[1] - blocks.level)
     for _ in range(4):
-        sigma = reading.sigma
+        before = sigma
         if sigma == 0:
             break
         chosen = blocks
-        distance = np.minimum(blocks.level - limits[0], limits[1] - blocks.level)
         for margin in MARGINS:
             inside = distance > margin * sigma
             if np.count_nonzero(inside) >= ENOUGH_BLOCKS:
                 chosen = blocks.part(inside)
                 break
-        reading = _read_smoothest(chosen, limits, _kept_variance(chosen.level, limits, sigma))
-        if abs(reading.sigma - sigma) <= 0.005 * sigma:
+        sigma = _read_smoothest(chosen, limits, _kept_variance(chosen.level, limits, sigma))
+        if abs(sigma - before) <= 0.005 * sigma:
             break
-    return reading
+    return sigma
 
 
-def _read_smoothest(blocks: _Blocks, limits: tuple[float, float], kept: Array) -> _Reading:
+def _read_smoothest(blocks: _Blocks, limits: tuple[float, float], kept: Array) -> float:
     """Read the noise off the blocks of least texture, as many as give the lowest upper confidence bound.
 
     kept: (N,) share of the noise variance left by clipping, against which texture is judged.
@@ -348,10 +340,7 @@ def _read_smoothest(blocks: _Blocks, limits: tuple[float, float], kept: Array) -
         unclipped = variance / float(kept[order[:number]].mean())
         best = min(best, (unclipped * (1 + CONFIDENCE * error), variance, number))
     _, variance, number = best
-    smoothest = blocks.part(order[:number])
-    block_powers = smoothest.power.mean(axis=1, dtype=np.float64)
-    spread = float(block_powers.std() / block_powers.mean()) if variance > 0 else math.inf
-    return _Reading(_undo_clipping(variance, smoothest, limits), spread)
+    return _undo_clipping(variance, blocks.part(order[:number]), limits)
 
 
 # Pixels

@@ -9,15 +9,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.coding import Array32, Coder, Counts
 from dstl_cli.patches import positions, summation_steps
+from dstl_cli.progress import Progress
 
 Array = NDArray[np.float64]
-Progress = Callable[[float], None]
 
 BAND_PATCHES = 8192  # patches in one band, about: some megabytes of coefficients
 
@@ -81,8 +82,8 @@ def estimate_image(
     jobs: int = 1,
     band_rows: int | None = None,
     progress: Progress | None = None,
-) -> Array:
-    """Code every patch of `image` (H, W) and average the estimates over each pixel: (H, W) float64.
+) -> NDArray[np.floating[Any]]:
+    """Code every patch of `image` (H, W) and average the estimates over each pixel: (H, W), see `result_type`.
 
     data_range: patches are clipped to it before they are averaged; None: they are not.
     progress: called with the share of the work done. band_rows: patch rows of a band, chosen if not given.
@@ -97,7 +98,7 @@ def estimate_image(
     )  # fmt: skip
     height = band_rows or max(1, BAND_PATCHES // len(columns))
     bands = [rows[start : start + height] for start in range(0, len(rows), height)]
-    result = np.empty(image.shape)
+    result = np.empty(image.shape, dtype=result_type(image))
     open_sums = Sums(0, np.zeros((0, image.shape[1])), np.zeros((0, image.shape[1])))
     for done, sums in enumerate(_in_order(work.run, bands, jobs), start=1):
         closed_until = int(bands[done][0]) if done < len(bands) else image.shape[0]
@@ -109,6 +110,11 @@ def estimate_image(
     return result
 
 
+def result_type(image: NDArray[np.generic]) -> type[np.float32] | type[np.float64]:
+    """The dtype of an estimate: single precision holds all that integers and single-precision floats tell."""
+    return np.float64 if image.dtype == np.float64 else np.float32
+
+
 def _joined(a: Sums, b: Sums) -> Sums:
     """Two sums added where they overlap; b starts within or right below a."""
     overlap = a.first_row + len(a.total) - b.first_row
@@ -118,7 +124,7 @@ def _joined(a: Sums, b: Sums) -> Sums:
     return Sums(a.first_row, np.concatenate((a.total[:above], b.total)), np.concatenate((a.weight[:above], b.weight)))
 
 
-def _close_rows(sums: Sums, until: int, result: Array) -> Sums:
+def _close_rows(sums: Sums, until: int, result: NDArray[np.floating[Any]]) -> Sums:
     """Write the averages of the pixel rows above `until` to `result`; return the sums that are still open."""
     cut = until - sums.first_row
     result[sums.first_row : until] = sums.total[:cut] / sums.weight[:cut]

@@ -1,7 +1,7 @@
 """The paper's two experiments: the denoising table and the convergence figure."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from time import perf_counter
@@ -14,6 +14,7 @@ from dstl_cli.denoising import denoise_grey
 from dstl_cli.learning.learner import Iteration, Shard, code, learn
 from dstl_cli.metrics import psnr, ssim_downsampled
 from dstl_cli.patches import extract, positions
+from dstl_cli.progress import Progress
 
 Array = NDArray[np.float64]
 
@@ -120,7 +121,7 @@ def figure_curves(
     iterations: int = FIGURE_ITERATIONS,
     logdet_weights: Sequence[float] = FIGURE_LOGDET_WEIGHTS,
     methods: Sequence[str] = FIGURE_METHODS,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Curve]:
     """The curves of the figure: for each log-det weight, `bresler` first; its condition and norm bound the others."""
     train_shard, test_shard = figure_shard(train), figure_shard(test)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from dstl_cli.progress import Progress
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-Progress = Callable[[float], None]
 
 
 def report_error(sentence: str) -> None:

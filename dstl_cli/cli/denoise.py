@@ -10,6 +10,7 @@ from dstl_cli.cli import options
 from dstl_cli.cli.console import progress_bar, report_error
 from dstl_cli.config import DenoiseConfig, LearnConfig
 from dstl_cli.errors import DstlError, UsageProblem
+from dstl_cli.progress import Progress, part_of
 
 if TYPE_CHECKING:
     from dstl_cli.batch import Finished, Order
@@ -221,10 +222,7 @@ class _Run:
         with progress_bar("denoise", shown=not self.quiet) as (progress, describe):
             for index, job in enumerate(todo):
                 describe(job.source.name)
-                share = None
-                if progress is not None:
-                    share = _share(progress, index, len(todo))
-                self._one(job, share)
+                self._one(job, part_of(progress, index, len(todo)))
         if self.found.several and not self.quiet:
             counts = self.summary
             self._say(
@@ -232,7 +230,7 @@ class _Run:
                 f"{counts['skipped']} other files skipped."
             )
 
-    def _one(self, job: "Job", progress: Any) -> None:
+    def _one(self, job: "Job", progress: Progress | None) -> None:
         from dstl_cli.batch import denoise_file
 
         record: dict[str, Any] = {"input": job.source.name, "output": job.output_name}
@@ -296,13 +294,9 @@ class _Run:
             )
 
 
-def _share(progress: Any, index: int, count: int) -> Any:
-    return lambda share: progress((index + share) / count)
-
-
 def _facts(done: "Finished", order: "Order") -> dict[str, Any]:
     """The report of one picture."""
-    info = done.picture.info
+    info = done.info
     transform = done.pages[0].transform
     return {
         "width": info.width, "height": info.height, "pages": info.pages, "channels": info.channels,

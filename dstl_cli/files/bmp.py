@@ -20,7 +20,6 @@ from dstl_cli.files.pictures import (
     unsupported,
 )
 
-SIGNATURE = b"BM"
 _INCH = 0.0254
 _RAW, _BITFIELDS, _ALPHA_BITFIELDS = 0, 3, 6
 _HEADERS = (12, 40, 52, 56, 64, 108, 124)

@@ -3,7 +3,7 @@
 import io
 
 from dstl_cli.errors import FileProblem
-from dstl_cli.files.ifd import EXIF_TAG, GPS_TAG, Entry, Ifd, IfdReader, IfdWriter, known, short
+from dstl_cli.files.ifd import EXIF_TAG, GPS_TAG, Entry, Ifd, IfdReader, IfdWriter, known
 
 DESCRIPTION, MAKE, MODEL, ORIENTATION, SOFTWARE, DATE, ARTIST, COPYRIGHT = (
     270,
@@ -64,8 +64,3 @@ def tiff_tags_from_exif(blob: bytes) -> tuple[dict[int, Entry], dict[int, Ifd]]:
     if ifd is None:
         return {}, {}
     return known(ifd.entries, _PICTURE_TAGS), known(ifd.children, (EXIF_TAG, GPS_TAG))
-
-
-def unit_inch() -> Entry:
-    """The resolution unit tag for dots per inch."""
-    return short(2)

@@ -211,7 +211,7 @@ class IfdReader:
         try:
             return self.directory(int(where[0]), depth + 1)[0]
         except FileProblem:
-            self.notes.append(f"{self.name}: damaged EXIF data was left out.")
+            self.notes.append("Damaged EXIF data was left out.")
             return None
 
     def _value(self, pointer: bytes, nbytes: int, kind: int) -> bytes:

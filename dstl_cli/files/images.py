@@ -212,7 +212,10 @@ def picture_from_array(
         )
     if alpha is not None and (alpha.shape != pixels.shape[:2] or alpha.dtype != pixels.dtype):
         raise ValueError("The alpha channel needs the height, width and type of the pixels.")
-    return single_page(name, "array", pixels, alpha, metadata or Metadata(), None)
+    native = pixels.dtype.newbyteorder("=")
+    colour = np.ascontiguousarray(pixels, native)
+    opacity = None if alpha is None else np.ascontiguousarray(alpha, native)
+    return single_page(name, "array", colour, opacity, metadata or Metadata(), None)
 
 
 def _obstacle(picture: Picture, format: str, strip: bool, suffix: str) -> str:
@@ -221,16 +224,19 @@ def _obstacle(picture: Picture, format: str, strip: bool, suffix: str) -> str:
     spec = picture.specs[0]
     if len(picture.specs) > 1:
         return f"has {len(picture.specs)} pages, but {label} holds one"
+    first_alpha = picture.alphas[0] if picture.has_alpha else None
+    if first_alpha is not None:
+        if format in ("jpeg", "netpbm"):
+            return f"has an alpha channel, but {label} holds none"
+        if first_alpha.ndim > 2 or _premultiplied(picture):
+            return f"has extra channels that {label} cannot hold"
+        if format == "npy" and spec.channels == 1:
+            return "has grey pixels with alpha, but .npy holds alpha only with RGB"
     if format == "npy":
-        return "has grey pixels with alpha, but .npy holds alpha only with RGB" if _grey_alpha(picture) else ""
+        return ""
     depths = ("uint8", "uint16") if format in ("png", "netpbm") else ("uint8",)
     if spec.dtype.name not in depths:
         return f"has {_depth_name(spec.dtype)} pixels, but {label} holds {' or '.join(map(_short, depths))}"
-    if picture.has_alpha:
-        if format in ("jpeg", "netpbm"):
-            return f"has an alpha channel, but {label} holds none"
-        if (picture.alphas[0] is not None and picture.alphas[0].ndim > 2) or _premultiplied(picture):
-            return f"has extra channels that {label} cannot hold"
     if format == "netpbm" and {".pgm": 3, ".ppm": 1}.get(suffix) == spec.channels:
         return f"has {'RGB' if spec.channels == 3 else 'grey'} pixels, but {suffix} holds the other kind"
     longest = {"jpeg": 65_500, "webp": 16_383}.get(format)
@@ -241,10 +247,6 @@ def _obstacle(picture: Picture, format: str, strip: bool, suffix: str) -> str:
     if icc is not None and not strip and icc[16:20] == b"GRAY" and becomes_rgb:
         return f"has a profile for grey pixels, but {label} stores them as RGB"
     return ""
-
-
-def _grey_alpha(picture: Picture) -> bool:
-    return picture.has_alpha and picture.specs[0].channels == 1
 
 
 def _premultiplied(picture: Picture) -> bool:

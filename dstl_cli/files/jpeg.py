@@ -22,9 +22,7 @@ from dstl_cli.files.pictures import (
     unsupported,
 )
 
-SIGNATURE = b"\xff\xd8\xff"
 QUALITY = 95
-MAX_SIDE = 65_500
 _EOI, _SOS, _COM = 0xD9, 0xDA, 0xFE
 _FRAMES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _KNOWN_FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
@@ -76,8 +74,7 @@ def read(source: Source) -> Picture:
     kept = tuple((marker, body) for marker, body in head.segments if _worth_keeping(marker, body))
     notes: tuple[str, ...] = ()
     if len(data) - end > _SMALL_TAIL:
-        lost = "only the main picture is kept, not the previews or films stored behind it"
-        notes = (f"{source.name}: {lost}.",)
+        notes = ("Only the main picture is kept, not the previews or films stored behind it.",)
     return single_page(source.name, "jpeg", colour, None, _metadata(kept), JpegExtras(kept), notes)
 
 

@@ -22,8 +22,6 @@ from dstl_cli.files.pictures import (
     unsupported,
 )
 
-MAGIC = b"\x93NUMPY"
-
 
 @dataclass(frozen=True)
 class NpyExtras:

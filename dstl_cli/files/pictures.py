@@ -84,7 +84,7 @@ class Picture:
     `pages[i]` holds the colours of one page, (H, W) or (H, W, 3), uint8, uint16, float32 or float64, and
     `alphas[i]` is None, (H, W), or (H, W, K) for K extra samples. They are contiguous, may be read-only, and
     may be read from the file each time they are indexed. `native` is what the file's own format needs to
-    write everything else back; `notes` are sentences about what could not be kept.
+    write everything else back; `notes` are sentences, without the name, about what could not be kept.
     """
 
     name: str

@@ -184,7 +184,7 @@ def _chunks(name: str, data: bytes, notes: list[str]) -> Iterator[tuple[bytes, m
         if good:
             yield kind, view[position + 8 : end - 4], view[position:end]
         elif kind[0] & 0x20 and kind.isalpha() and kind != b"tRNS":
-            notes.append(f"{name}: a damaged {kind.decode('ascii')} chunk was left out.")
+            notes.append(f"A damaged {kind.decode('ascii')} chunk was left out.")
         else:
             raise damaged(name, "a checksum is wrong")
         if kind == b"IEND":

@@ -70,8 +70,6 @@ from dstl_cli.files.tiff_pixels import (
     write_segments,
 )
 
-SIGNATURES = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
-
 _WIDTH, _LENGTH, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER = 256, 257, 258, 259, 262, 266
 _STRIP_OFFSETS, _SAMPLES, _ROWS_PER_STRIP, _STRIP_COUNTS, _PLANAR = 273, 277, 278, 279, 284
 _PREDICTOR, _COLOUR_MAP, _TILE_WIDTH, _TILE_LENGTH, _TILE_OFFSETS, _TILE_COUNTS = 317, 320, 322, 323, 324, 325
@@ -214,12 +212,12 @@ def _parse(source: Source) -> tuple[TiffExtras, tuple[str, ...]]:
             _check_kind(name, ifd, reader)
     notes = list(reader.notes)
     if any(_SUB_IFDS in ifd.entries for ifd in ifds):
-        notes.append(f"{name}: the reduced copies stored beside its pages are not carried over.")
+        notes.append("The reduced copies stored beside its pages are not carried over.")
     layouts = [_layout(source, ifd, index, reader.order) for index, ifd in enumerate(ifds)]
     if len(ifds) == 1:
         layouts[0] = _with_planes(source, ifds[0], layouts[0])
     if any(layout.compression not in COMPRESSIONS for layout in layouts):
-        notes.append(f"{name}: its compression cannot be written, so the result is stored with deflate.")
+        notes.append("Its compression cannot be written, so the result is stored with deflate.")
     widest = max(layouts, key=lambda layout: layout.decoded_bytes)
     total = sum(layout.decoded_bytes for layout in layouts)
     check_size(source, widest.width, widest.height, total)

@@ -25,7 +25,6 @@ from dstl_cli.files.pictures import (
 
 QUALITY = 95
 LOSSLESS_EFFORT = 25  # more takes many times as long for a file that is hardly smaller
-MAX_SIDE = 16_383
 _EXIF = b"Exif\x00\x00"
 _IMAGE_CHUNKS = {b"VP8 ", b"VP8L", b"ALPH"}
 _FLAGS = {b"ICCP": 0x20, b"ALPH": 0x10, b"EXIF": 0x08, b"XMP ": 0x04}

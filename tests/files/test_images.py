@@ -311,7 +311,7 @@ def test_png_damaged_extra_chunk_is_left_out_with_a_note() -> None:
     bad = bytearray(chunk(b"tEXt", b"Title\x00hello"))
     bad[-1] ^= 1
     picture = read_picture(make_png(noise((3, 3)), 8, 0, bytes(bad)), name="x.png")
-    assert picture.notes == ("x.png: a damaged tEXt chunk was left out.",)
+    assert picture.notes == ("A damaged tEXt chunk was left out.",)
 
 
 def test_png_with_more_data_than_pixels() -> None:
@@ -402,7 +402,7 @@ def test_jpeg_large_profile_and_other_segments() -> None:
     mpf = b"\xff\xe2" + struct.pack(">H", 12) + b"MPF\x00123456"
     data = stream.getvalue()[:2] + segment + xmp + mpf + stream.getvalue()[2:] + b"another picture" * 100
     picture = read_picture(data, name="phone.jpg")
-    assert picture.notes[0].startswith("phone.jpg: only the main picture is kept")
+    assert picture.notes[0].startswith("Only the main picture is kept")
     assert picture.metadata.icc == profile
     assert picture.metadata.xmp == XMP
     again = saved(picture)
@@ -636,6 +636,13 @@ def test_map_pages_works_when_written_and_checks() -> None:
     np.testing.assert_array_equal(np.asarray(pillow(data)), 255 - picture.pages[0])
     with pytest.raises(ValueError, match="cannot be replaced"):
         saved(picture.map_pages(lambda index, page: page.astype(float)))
+
+
+def test_picture_from_array_takes_any_byte_order_and_layout() -> None:
+    values = noise((4, 6, 3), np.uint16)
+    turned = values.astype(">u2").transpose(1, 0, 2)
+    again = read_picture(saved(picture_from_array(turned), format="png"))
+    np.testing.assert_array_equal(again.pages[0], values.transpose(1, 0, 2))
 
 
 def test_picture_from_array_refuses_what_is_no_picture() -> None:
