@@ -142,7 +142,8 @@ def leave_out(rows, limit, most, counts):  # type: ignore[no-untyped-def]
             if best < 0:
                 break
             row[best] = 0
-            high_tail -= value
+            squares[best] = 0
+            high_tail, above = tail_below(squares, high)  # summed anew: a difference would lose the small ones
             taken += 1
         counts[i] = taken
 

@@ -40,8 +40,9 @@ def keep_largest(coefficients: Array, levels: NDArray[np.int64]) -> tuple[Array,
 
 def check_levels(levels: NDArray[np.int64], n: int) -> None:
     """Refuse sparsity levels that no patch of n pixels can have."""
-    if levels.size and not (levels.min() >= 0 and levels.max() <= n):
-        raise ValueError(f"A patch of {n} pixels has between 0 and {n} coefficients, not {levels.max()}.")
+    wrong = levels[(levels < 0) | (levels > n)]
+    if wrong.size:
+        raise ValueError(f"A patch of {n} pixels has between 0 and {n} coefficients, not {wrong[0]}.")
 
 
 @dataclass(frozen=True)

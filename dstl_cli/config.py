@@ -85,7 +85,7 @@ class DenoiseConfig:
 
     def first_coefficients(self, patch_size: int) -> int:
         """Sparsity of every patch in the first learning round."""
-        return round(self.first_level * patch_size**2)
+        return max(1, round(self.first_level * patch_size**2))
 
     def most_coefficients(self, patch_size: int) -> int:
         """The most coefficients the coder gives a patch."""

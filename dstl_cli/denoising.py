@@ -125,6 +125,8 @@ def denoise_grey(
     check_image(image)
     check_sigma(sigma)
     patch_size = transform.patch_size if transform else config.patch_size
+    if config.stride > patch_size:
+        raise ValueError(f"stride must be at most the transform's patch size {patch_size}, not {config.stride}.")
     for length in image.shape:
         positions(length, patch_size, config.stride)
     if sigma == 0:

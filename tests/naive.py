@@ -5,6 +5,7 @@ Nothing here is imported from dstl_cli. Numbers in brackets are sections of the 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from scipy.linalg import sqrtm
 from scipy.optimize import minimize_scalar
 
 Array = NDArray[np.float64]
-Real = NDArray[np.floating]
+Real = NDArray[np.floating[Any]]
 
 
 # Patches.
@@ -210,7 +211,9 @@ def dsect(
     d = (t @ yt - x) @ yt.T
     alpha = step_of(d)
     t = project_spectrum(t - alpha * d, rho, tau)
-    lams = np.geomspace(0.1 * np.abs(t).max() / alpha, lam, homotopy_steps)
+    first = 0.1 * np.abs(t).max() / alpha
+    steps_left = np.arange(homotopy_steps)[::-1] / max(homotopy_steps - 1, 1)
+    lams = lam * (first / lam) ** steps_left if lam > 0 else np.zeros(homotopy_steps)
     support = np.ones(t.shape, dtype=bool)
     before, momentum = t, 1.0
     for k in range(1, iterations + 1):

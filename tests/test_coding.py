@@ -159,7 +159,7 @@ def noise_patches(size: int, count: int) -> Array32:
     """Random patches of very different strength without their means."""
     rng = np.random.default_rng(size)
     patches = rng.standard_normal((count, size**2)) * rng.choice([0.0, 0.5, 1.0, 1.3, 3.0, 10.0], (count, 1))
-    return (patches - patches.mean(axis=1, keepdims=True)).astype(np.float32)
+    return np.asarray(patches - patches.mean(axis=1, keepdims=True), dtype=np.float32)
 
 
 def real_patches(camera: NDArray[np.uint8], size: int, count: int, sigma: float) -> Array32:
@@ -168,7 +168,7 @@ def real_patches(camera: NDArray[np.uint8], size: int, count: int, sigma: float)
     noisy = camera + sigma * rng.standard_normal(camera.shape)
     corners = rng.integers(0, min(camera.shape) - size, (count, 2))
     patches = np.array([noisy[r : r + size, c : c + size].ravel() for r, c in corners]) / sigma
-    return (patches - patches.mean(axis=1, keepdims=True)).astype(np.float32)
+    return np.asarray(patches - patches.mean(axis=1, keepdims=True), dtype=np.float32)
 
 
 def assert_coded_as_defined(

@@ -42,11 +42,11 @@ def test_rounds() -> None:
     assert DenoiseConfig.preset("paper", rounds=0).rounds_at(20) == 0
 
 
-@pytest.mark.parametrize("patch_size", range(1, 33))
 @pytest.mark.parametrize("first_level", [1e-9, 0.1, 0.5, 1.0])
-def test_a_patch_never_gets_more_coefficients_than_pixels(patch_size: int, first_level: float) -> None:
-    config = DenoiseConfig(patch_size=patch_size, first_level=first_level)
-    assert 0 <= config.first_coefficients(patch_size) <= config.most_coefficients(patch_size) <= patch_size**2
+def test_a_patch_never_gets_more_coefficients_than_pixels(first_level: float) -> None:
+    for size in range(1, 33):
+        config = DenoiseConfig(patch_size=size, first_level=first_level)
+        assert 0 <= config.first_coefficients(size) <= config.most_coefficients(size) <= size**2
 
 
 def test_the_norm_asked_for_is_the_norm() -> None:
@@ -93,7 +93,7 @@ def test_bad_denoising_settings_are_refused_by_name(name: str, value: Any) -> No
 
 
 def test_unknown_presets_are_refused() -> None:
-    with pytest.raises(ValueError, match="preset must be one of paper.*not 'fast-and-good'"):
+    with pytest.raises(ValueError, match=r"preset must be one of paper.*not 'fast-and-good'"):
         DenoiseConfig.preset("fast-and-good")
 
 
@@ -104,4 +104,4 @@ def test_bad_sigmas_are_refused(sigma: float) -> None:
 
 
 def test_good_sigmas_come_back_as_floats() -> None:
-    assert [check_sigma(sigma) for sigma in (0, 2, 3.5, np.float32(4))] == [0.0, 2.0, 3.5, 4.0]
+    assert [check_sigma(sigma) for sigma in (0, 2, 3.5, float(np.float32(4)))] == [0.0, 2.0, 3.5, 4.0]

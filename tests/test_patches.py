@@ -1,5 +1,7 @@
 """Patches are where they should be, come out right, and go back exactly: in any order, with any weights."""
 
+from typing import Any
+
 import naive
 import numpy as np
 import pytest
@@ -51,10 +53,10 @@ def test_positions_refuse_sizes_and_strides_below_one(size: int, stride: int) ->
 # Out of the image.
 
 
-@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int16, np.uint16, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int16, np.uint16, np.float32, np.float64])
 @pytest.mark.parametrize(("size", "stride"), [(1, 1), (3, 1), (4, 3), (5, 5), (9, 2)])
-def test_extract_equals_the_loops(dtype: type, size: int, stride: int) -> None:
-    image = np.random.default_rng(size).integers(0, 256, (13, 9)).astype(dtype)
+def test_extract_equals_the_loops(dtype: type[np.generic], size: int, stride: int) -> None:
+    image: NDArray[Any] = np.random.default_rng(size).integers(0, 256, (13, 9)).astype(dtype)
     rows, columns = corners((13, 9), size, stride)
     patches, means = extract(image, size, rows, columns)
     expected, expected_means = naive.extract(image, size, rows.tolist(), columns.tolist())
@@ -132,12 +134,14 @@ def test_aggregate_refuses_patches_that_leave_pixels_out() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("data_range", [(-np.inf, np.inf), (20.0, 200.0)])
-def test_add_patches_equals_the_loops_in_any_order(dtype: type, data_range: tuple[float, float]) -> None:
+def test_add_patches_equals_the_loops_in_any_order(
+    dtype: type[np.floating[Any]], data_range: tuple[float, float]
+) -> None:
     size, shape = 4, (15, 11)
     rng = np.random.default_rng(5)
     rows, columns = corners(shape, size, 3)
     grid = (len(rows), len(columns))
-    patches = (30 * rng.standard_normal((*grid, size**2))).astype(dtype)
+    patches: NDArray[np.floating[Any]] = (30 * rng.standard_normal((*grid, size**2))).astype(dtype)
     means, weights = rng.uniform(0, 255, grid), 1 / (1 + rng.integers(0, 70, grid))
     steps = summation_steps(4 * 255.0, size)
 
@@ -179,7 +183,7 @@ def places(patches: NDArray[np.float64], image: NDArray[np.float64], size: int) 
     everything = naive.extract(image, size, rows, columns)[0].reshape(-1, size**2)
     distances = np.abs(patches[:, None] - everything[None]).max(axis=2)
     assert (distances.min(axis=1) < 1e-9).all()
-    return distances.argmin(axis=1).tolist()
+    return [int(place) for place in distances.argmin(axis=1)]
 
 
 def test_samples_are_different_patches_of_the_image() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.fft import dctn
 
 from dstl_cli.transforms import Transform, dct_matrix
@@ -67,6 +68,6 @@ def test_the_dct_as_a_transform() -> None:
         (2, np.diag([1.0, 1, 1, 1e-16]), "cannot be inverted"),
     ],
 )
-def test_bad_factors_are_refused_in_a_sentence(size: int, factor: np.ndarray, sentence: str) -> None:  # type: ignore[type-arg]
+def test_bad_factors_are_refused_in_a_sentence(size: int, factor: NDArray[np.float64], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Transform(size, factor, "test")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dstl_cli.cli import denoise, reproduce
+from dstl_cli.cli import denoise, evaluate, inspect, reproduce
 from dstl_cli.cli.console import report_error
 from dstl_cli.errors import DstlError, UsageProblem
 from dstl_cli.version import __version__
@@ -37,6 +37,8 @@ def root(
 
 
 app.command("denoise")(denoise.denoise)
+app.command("evaluate")(evaluate.evaluate)
+app.command("inspect")(inspect.inspect)
 app.add_typer(reproduce.app, name="reproduce")
 
 

@@ -1,6 +1,9 @@
 """Options that several commands share, written once."""
 
+import os
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +34,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 Seed = Annotated[int, typer.Option(help="Seed of the random patches (and of added noise).", min=0)]
 Jobs = Annotated[
     int | None, typer.Option(help="Threads; the result is the same for any number.", min=1, show_default="all cores")
+]
+Force = Annotated[
+    bool, typer.Option("--force", "-f", help="Overwrite existing outputs (never an input).", rich_help_panel=OUTPUT)
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT)]
 
@@ -65,6 +71,28 @@ def parse_names(text: str, option: str, known: tuple[str, ...] | None = None) ->
     if not names:
         raise UsageProblem(f"{option} needs at least one name.")
     return names
+
+
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *, force: bool) -> None:
+    """Refuse, before any work, files that cannot or must not be written; outputs: by the option that asks for them."""
+    from dstl_cli.files.atomic import same_file
+    from dstl_cli.files.names import display_name
+
+    written: dict[str, str] = {}
+    sources = list(inputs)
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        name = display_name(path)
+        other = written.setdefault(os.path.normcase(os.path.realpath(path)), option)
+        if other != option:
+            raise UsageProblem(f"{other} and {option} would both write {name}; give two names.")
+        if any(same_file(path, source) for source in sources):
+            raise UsageProblem(f"{name} is an input and is never overwritten; give another name to {option}.")
+        if path.is_dir() or not path.parent.is_dir():
+            raise UsageProblem(f"{option} takes a file name in a folder that exists, not {name}.")
+        if path.is_file() and not force:
+            raise UsageProblem(f"{name} exists; use --force to overwrite it.")
 
 
 def build_config(preset: str, settings: dict[str, object]) -> DenoiseConfig:

@@ -37,7 +37,7 @@ class Job:
     @property
     def output_name(self) -> str:
         """How messages and reports call the output."""
-        return STANDARD_STREAM if self.output is None else str(self.output)
+        return STANDARD_STREAM if self.output is None else display_name(self.output)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
-"""Reports: JSON documents, and pictures of curves."""
+"""Reports: JSON documents, CSV tables, and pictures of curves."""
 
+import csv
+import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
+
+
+def write_csv(rows: Sequence[Any], path: Path, *, overwrite: bool = False) -> None:
+    """Write a CSV table of dataclass rows under their field names; None is an empty cell, infinite is inf."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(field.name for field in fields(rows[0]))
+    writer.writerows(asdict(row).values() for row in rows)
+    with atomic_output(path, overwrite=overwrite) as stream:
+        stream.write(text.getvalue().encode())
 
 
 def plot_curves(curves: "Sequence[Curve]", path: Path) -> None:

@@ -6,7 +6,6 @@ condition, density and frobenius_norm, provenance (JSON: settings, seed, sources
 """
 
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
@@ -62,21 +61,27 @@ def load_transform(path: Path) -> TransformFile:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise FileProblem(f"{name} is too large to be a transform file; give a .npz written by dstl.")
-        with np.load(path, allow_pickle=False) as entries:
+        with path.open("rb") as stream:  # opened here: numpy would leave a broken archive open
+            entries = np.load(stream, allow_pickle=False)
             if not isinstance(entries, np.lib.npyio.NpzFile):
                 raise FileProblem(f"{name} is not a transform file; give a .npz written by dstl.")
-            return _checked(name, entries)
+            with entries:
+                return _checked(name, entries)
+    except FileProblem:
+        raise
     except FileNotFoundError:
         raise FileProblem(f"There is no transform file {name}; check the path.") from None
     except OSError as error:
-        raise FileProblem(f"{name} cannot be read ({error.strerror or error}); check the file.") from None
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError, MemoryError) as error:
+        raise FileProblem(f"{name} cannot be read ({_brief(error)}); check the file.") from None
+    except Exception as error:  # a damaged or hostile archive can make the zip and array readers raise anything
         sentence = f"{name} is not a usable transform file ({_brief(error)}); make it again with dstl."
-        raise FileProblem(sentence) from None
+        raise FileProblem(sentence) from error
 
 
 def _brief(error: Exception) -> str:
-    return str(error).strip("'\"").splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+    """The first line of an error's message, without its full stop."""
+    text = (error.strerror or "") if isinstance(error, OSError) else str(error)
+    return text.strip("'\"").splitlines()[0].rstrip(".") if text.strip("'\"") else type(error).__name__
 
 
 def _checked(name: str, entries: Any) -> TransformFile:
@@ -101,8 +106,8 @@ def _checked(name: str, entries: Any) -> TransformFile:
             raise ValueError("an index is out of range")
     factor = np.zeros((n, n))
     factor[rows, columns] = values
-    history = np.asarray(entries["history"], dtype=np.float64)
-    if history.ndim != 2 or history.shape[1] != 5:
+    history = np.asarray(entries["history"])
+    if history.ndim != 2 or history.shape[1] != 5 or history.dtype != np.float64:
         raise ValueError("its history has the wrong shape")
     provenance = json.loads(str(entries["provenance"]))
     if not isinstance(provenance, dict):

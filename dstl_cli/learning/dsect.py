@@ -50,7 +50,8 @@ class Dsect:
         factor = self._project(factor - step * direction)
         first = 0.1 * float(np.abs(factor).max()) / step
         if self.config.l1_weight > 0:
-            self.l1_weights = np.geomspace(first, self.config.l1_weight, self.config.homotopy_steps)
+            # from the last weight up, so that a single step is the weight asked for
+            self.l1_weights = np.geomspace(self.config.l1_weight, first, self.config.homotopy_steps)[::-1]
         return factor
 
     def resume(self, factor: Array) -> Array:
@@ -105,6 +106,6 @@ class Dsect:
         direction = factor @ self.gram - cross
         curvature = float(np.sum((direction @ self.gram) * direction))
         squared = float(np.sum(direction**2))
-        if not (curvature > 0 and squared > 0):
-            return direction, 1.0 / float(np.trace(self.gram))
+        if not (curvature > 0 and squared > 1e-20 * float(np.sum(cross**2))):  # nothing but rounding is left of D
+            return direction, 1.0 / float(np.linalg.norm(self.gram, 2))
         return direction, squared / curvature

@@ -91,6 +91,8 @@ def learn(
     """
     if not shards or not sum(len(shard.coefficients) for shard in shards):
         raise ValueError("There are no patches to learn from.")
+    if not all(np.isfinite(shard.coefficients).all() for shard in shards):
+        raise ValueError("The patches to learn from hold numbers that are not finite.")
     gram = gram_matrix(shards)
     n = len(gram)
     patch_size = round(np.sqrt(n))

@@ -32,10 +32,10 @@ def cone_projection(values: Array, max_condition: float, weights: Array | None =
     top = s[counted].max(initial=0.0)
     if top == 0:  # every weighted value is zero: the cone's tip is the nearest point
         return np.zeros_like(s)
-    if np.isinf(max_condition) or s.max() <= max_condition * s.min():
+    if np.isinf(max_condition) or s.max() / max_condition <= s.min():
         return s.copy()
-    level = top * _lower_level(s[counted] / top, w[counted] / w.max(), float(max_condition))
-    return np.clip(s, level, max_condition * level)
+    level = _lower_level(s[counted] / top, w[counted] / w.max(), float(max_condition))
+    return np.clip(s, top * level, top * (max_condition * level))
 
 
 def _lower_level(s: Array, w: Array, rho: float) -> float:

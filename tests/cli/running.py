@@ -74,9 +74,9 @@ def command(*arguments: str | Path | float) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The environment of the real program: this package first, UTF-8, wide terminal, no colours."""
+    """The environment of the real program: this package first, text as on a UTF-8 terminal, wide, without colours."""
     paths = [str(PACKAGE_FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
-    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1", "COLUMNS": "200", "NO_COLOR": "1"}
+    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONIOENCODING": "utf-8:strict", "COLUMNS": "200", "NO_COLOR": "1"}
     return os.environ | own
 
 
@@ -106,7 +106,7 @@ def scene(shape: tuple[int, ...] = (48, 64), sigma: float = 20.0, seed: int = 0)
     waves = 40 * np.sin(rows / 7) * np.cos(columns / 9)
     clean = 128 + (waves if len(shape) == 2 else waves[..., None] * np.linspace(1, 0.3, shape[2]))
     noise = np.clip(np.random.default_rng(seed).standard_normal(shape), -3.5, 3.5)
-    return np.rint(np.clip(clean + sigma * noise, 0, 255)).astype(np.uint8)
+    return np.asarray(np.rint(np.clip(clean + sigma * noise, 0, 255)), dtype=np.uint8)
 
 
 def temporaries(folder: Path) -> list[Path]:

@@ -1,0 +1,541 @@
+"""`dstl denoise` on one picture: every option does what it says, every mistake gets one sentence."""
+
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from running import Outcome, refused, run, run_process, scene
+
+from dstl_cli import denoise
+from dstl_cli.version import __version__
+
+FAST = ("--method", "dct", "--sigma", "20", "--patch-size", "6")
+SMALL = ("--rounds", "2", "--iterations", "5", "--train-patches", "300", "--patch-size", "6", "--sigma", "20")
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 50), (40, 2), (3, 5), (10, 11), (11, 11), (1, 1, 3), (9, 30, 3)])
+@pytest.mark.parametrize("method", ["dct", "dsect"])
+def test_any_size_works(shape: tuple[int, ...], method: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", scene(shape))
+    for sigma in ("auto", "20"):
+        small = ("--rounds", 2, "--iterations", 2, "--force")
+        done = run("denoise", tmp_path / "a.npy", "--sigma", sigma, "--method", method, *small)
+        assert done.code == 0, done.stderr
+        result = np.load(tmp_path / "a_denoised.npy")
+        assert (result.shape, result.dtype) == (shape, np.uint8)
+
+
+# --- depth and sigma ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(48, 64), (48, 64, 3)])
+@pytest.mark.parametrize("method", ["dct", "dsect"])
+def test_sixteen_and_eight_bits_give_the_same_picture(shape: tuple[int, ...], method: str, tmp_path: Path) -> None:
+    eight = scene(shape)
+    np.save(tmp_path / "eight.npy", eight)
+    np.save(tmp_path / "sixteen.npy", eight.astype(np.uint16) * 257)
+    done = run("denoise", tmp_path / "eight.npy", tmp_path / "sixteen.npy", *SMALL, "--method", method)
+    assert done.code == 0
+    low, high = (np.load(tmp_path / f"{name}_denoised.npy") for name in ("eight", "sixteen"))
+    assert high.dtype == np.uint16
+    difference = np.abs(low - high / 257)
+    assert np.quantile(difference, 0.99) <= 0.5 + 0.5 / 257 + 0.01  # rounding
+    assert difference.max() <= 1.5  # a coefficient at the threshold may fall to the other side
+
+
+def test_the_depth_is_that_of_the_dtype_not_of_the_content(tmp_path: Path) -> None:
+    np.save(tmp_path / "dark.npy", scene().astype(np.uint16))  # 16 bits of which 8 are used
+    done = run("denoise", tmp_path / "dark.npy", "--method", "dct", "--patch-size", 6, "--sigma", 20)
+    assert done.code == 0
+    flat = np.load(tmp_path / "dark_denoised.npy")  # at this depth its contrast is far below the noise
+    assert (flat.dtype, flat.shape) == (np.uint16, (48, 64))
+    assert flat.std() < 0.7 * scene().std()
+    record = run("denoise", tmp_path / "dark.npy", "--method", "dct", "--force", "--json").report["files"][0]
+    assert record["sigma"] == pytest.approx(20 / 257, rel=0.2)
+
+
+def test_sigma_auto_is_estimated_and_said(tmp_path: Path) -> None:
+    Image.fromarray(scene((120, 160))).save(tmp_path / "a.png")
+    done = run("denoise", tmp_path / "a.png", "--method", "dct")
+    assert done.code == 0
+    assert "estimated" in done.text
+    record = run("denoise", tmp_path / "a.png", "--method", "dct", "--force", "--json").report["files"][0]
+    assert record["sigma_source"] == "estimated"
+    assert record["sigma"] == pytest.approx(20, rel=0.1)
+    given = run("denoise", tmp_path / "a.png", *FAST, "--force")
+    assert "20 given" in given.text
+
+
+def test_warnings_about_the_estimate_go_to_stderr(tmp_path: Path) -> None:
+    dark = np.clip(scene((120, 160)).astype(int) - 150, 0, 255).astype(np.uint8)
+    Image.fromarray(dark).save(tmp_path / "dark.png")
+    done = run("denoise", tmp_path / "dark.png", "--method", "dct")
+    assert done.code == 0
+    assert any("dark.png" in line and "limits of the range" in line for line in done.sentences)
+    loud = run("denoise", tmp_path / "dark.png", "--method", "dct", "--force", "--json")
+    assert any("limits of the range" in text for text in loud.report["files"][0]["warnings"])
+    assert run("denoise", tmp_path / "dark.png", "--method", "dct", "--force", "-q").stderr == ""
+
+
+@pytest.mark.parametrize("sigma", ["1e-300", "1e-30", "1e-6", "1e6", "1e30", "1e200", "1e300"])
+def test_an_absurd_sigma_is_refused_or_does_what_it_must(sigma: str, tmp_path: Path) -> None:
+    noisy = scene()
+    np.save(tmp_path / "a.npy", noisy)
+    done = run("denoise", tmp_path / "a.npy", "--method", "dct", "--sigma", sigma)
+    if done.code != 0:
+        refused(done, done.code, "sigma")
+        assert done.code in (1, 2)
+        return
+    result = np.load(tmp_path / "a_denoised.npy").astype(int)
+    if float(sigma) < 1:
+        assert np.abs(result - noisy).max() <= 1
+    else:  # all is noise: local means are left
+        assert noisy.min() <= result.min() <= result.mean() <= result.max() <= noisy.max()
+        assert abs(result.mean() - noisy.mean()) < 3
+
+
+# --- where the result goes ----------------------------------------------------------------------------
+
+
+def test_the_real_program_writes_beside_the_input_and_says_so(tmp_path: Path) -> None:
+    noisy = scene()
+    Image.fromarray(noisy).save(tmp_path / "a.png")
+    before = (tmp_path / "a.png").read_bytes()
+    done = run_process("denoise", "a.png", *SMALL, cwd=tmp_path)
+    assert (done.code, done.stderr) == (0, "")
+    assert done.text.startswith("a.png -> a_denoised.png  (sigma 20 given")
+    assert (tmp_path / "a.png").read_bytes() == before
+    result = np.asarray(Image.open(tmp_path / "a_denoised.png"))
+    np.testing.assert_array_equal(
+        result, denoise(noisy, sigma=20, rounds=2, iterations=5, train_patches=300, patch_size=6)
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "a_denoised.png"]
+
+
+def test_nothing_half_done_reaches_a_pipe() -> None:
+    refused(run("denoise", "-", *FAST, stdin=b""), 1, "standard input", "empty")
+    refused(run("denoise", "-", *FAST, stdin=b"hello, this is text"), 1, "standard input")
+
+
+def test_suffix_and_force(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    assert run("denoise", tmp_path / "a.png", *FAST, "--suffix", "-clean").code == 0
+    assert (tmp_path / "a-clean.png").exists()
+    old = (tmp_path / "a-clean.png").read_bytes()
+    refused(run("denoise", tmp_path / "a.png", *FAST, "--suffix", "-clean"), 2, "a-clean.png", "--force")
+    assert run("denoise", tmp_path / "a.png", "--method", "dct", "--sigma", 5, "--suffix", "-clean", "-f").code == 0
+    assert (tmp_path / "a-clean.png").read_bytes() != old
+    for suffix in ("", "a/b"):
+        refused(run("denoise", tmp_path / "a.png", *FAST, "--suffix", suffix), 2, "--suffix")
+
+
+def test_the_output_folder_is_made(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    assert run("denoise", tmp_path / "a.png", "-o", f"{tmp_path}/new/deep/", *FAST).code == 0
+    assert (tmp_path / "new" / "deep" / "a.png").is_file()
+    assert run("denoise", tmp_path / "a.png", "-o", tmp_path / "other" / "b.png", *FAST).code == 0
+    (tmp_path / "wall").write_text("a file")
+    refused(run("denoise", tmp_path / "a.png", "-o", tmp_path / "wall" / "b.png", *FAST), 1, "wall")
+
+
+@pytest.mark.parametrize("link", ["itself", "another spelling", "symbolic", "hard", "symbolic folder"])
+def test_the_input_is_never_the_output(link: str, tmp_path: Path) -> None:
+    source = tmp_path / "a.png"
+    Image.fromarray(scene()).save(source)
+    before = source.read_bytes()
+    target = tmp_path / "out.png"
+    if link == "itself":
+        target = source
+    elif link == "another spelling":
+        (tmp_path / "sub").mkdir()
+        target = tmp_path / "sub" / ".." / "a.png"
+    elif link == "symbolic":
+        target.symlink_to(source)
+    elif link == "hard":
+        os.link(source, target)
+    else:
+        (tmp_path / "again").symlink_to(tmp_path)
+        target = tmp_path / "again" / "a.png"
+    for force in ((), ("--force",)):
+        refused(run("denoise", source, "-o", target, *FAST, *force), 2, "input")
+    assert source.read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["--residual", "--compare", "--save-transform"])
+def test_no_option_overwrites_an_input(option: str, tmp_path: Path) -> None:
+    source = tmp_path / "a.png"
+    Image.fromarray(scene()).save(source)
+    before = source.read_bytes()
+    done = run("denoise", source, "-o", tmp_path / "out.png", *FAST, option, source, "--force")
+    assert source.read_bytes() == before
+    refused(done, 2, "a.png")
+
+
+@pytest.mark.parametrize("pair", [("-o", "--residual"), ("-o", "--compare"), ("--residual", "--compare")])
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_two_results_never_go_to_one_file(pair: tuple[str, str], force: tuple[str, ...], tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    same = tmp_path / "same.png"
+    arguments = {"-o": tmp_path / "out.png"} | dict.fromkeys(pair, same)
+    flat = [part for item in arguments.items() for part in item]
+    refused(run("denoise", tmp_path / "a.png", *flat, *FAST, *force), 2, "same.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+@pytest.mark.parametrize("option", ["--residual", "--compare", "--save-transform"])
+def test_other_results_are_not_overwritten_either(option: str, tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    target = tmp_path / "kept.png"
+    target.write_text("precious")
+    done = run("denoise", tmp_path / "a.png", *FAST, option, target)
+    assert target.read_text() == "precious"
+    refused(done, 2, "kept.png", "--force")
+    assert not (tmp_path / "a_denoised.png").exists()  # refused before any work
+    assert run("denoise", tmp_path / "a.png", *FAST, option, target, "--force").code == 0
+    assert target.read_bytes() != b"precious"
+
+
+@pytest.mark.skipif(not hasattr(os, "O_PATH"), reason="Linux has names that are no text")
+@pytest.mark.parametrize("name", [b"bad\xff.png", b"two\nlines.png", "Überschuß 写真.png".encode()])
+def test_strange_file_names(name: bytes, tmp_path: Path) -> None:
+    source = tmp_path / os.fsdecode(name)
+    Image.fromarray(scene()).save(source, "png")
+    done = run_process("denoise", source, *FAST)
+    assert done.code == 0, done.stderr
+    assert done.stderr == ""
+    assert len(done.text.splitlines()) == 1
+    assert source.with_name(f"{source.stem}_denoised.png").exists()
+    report = run("denoise", source, *FAST, "--force", "--json").report
+    assert report["files"][0]["error"] is None
+
+
+# --- residual and comparison --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(48, 64), (48, 64, 3)])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+def test_residual_and_comparison(shape: tuple[int, ...], dtype: str, tmp_path: Path) -> None:
+    unit = 257 if dtype == "uint16" else 1
+    noisy = scene(shape).astype(dtype) * np.dtype(dtype).type(unit)
+    np.save(tmp_path / "a.npy", noisy)
+    residual, compare = tmp_path / "r.npy", tmp_path / "c.npy"
+    done = run("denoise", tmp_path / "a.npy", *FAST, "--residual", residual, "--compare", compare)
+    assert done.code == 0
+    denoised, removed, joined = (np.load(path) for path in (tmp_path / "a_denoised.npy", residual, compare))
+    assert removed.dtype == noisy.dtype
+    middle = 0 if dtype == "float32" else 128 * unit
+    np.testing.assert_allclose(noisy.astype(float), denoised.astype(float) + removed - middle, rtol=0, atol=1e-4)
+    np.testing.assert_array_equal(joined, np.concatenate((noisy, denoised, removed), axis=1))
+    assert (removed.astype(float) - middle).std() == pytest.approx(20 * unit, rel=0.2)
+
+
+def test_residual_of_sigma_zero_is_flat_grey(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    assert run("denoise", tmp_path / "a.png", "--sigma", 0, "--residual", tmp_path / "r.png").code == 0
+    assert set(np.unique(np.asarray(Image.open(tmp_path / "r.png")))) == {128}
+
+
+# --- seeds and threads --------------------------------------------------------------------------------
+
+
+def test_the_seed_decides_and_the_threads_do_not(tmp_path: Path) -> None:
+    Image.fromarray(scene((90, 700))).save(tmp_path / "a.png")  # several bands of work
+    results = {}
+    for jobs, seed in ((1, 0), (2, 0), (3, 0), (1, 1)):
+        out = tmp_path / f"{jobs}_{seed}.png"
+        done = run("denoise", tmp_path / "a.png", "-o", out, *SMALL, "--jobs", jobs, "--seed", seed)
+        assert done.code == 0
+        results[jobs, seed] = out.read_bytes()
+    assert results[1, 0] == results[2, 0] == results[3, 0]
+    assert results[1, 0] != results[1, 1]
+
+
+def test_the_real_program_gives_the_same_bytes_for_any_jobs(tmp_path: Path) -> None:
+    Image.fromarray(scene((90, 300, 3))).save(tmp_path / "a.png")
+    for jobs in (1, 2):
+        out = tmp_path / f"{jobs}.png"
+        assert run_process("denoise", tmp_path / "a.png", "-o", out, *SMALL, "--jobs", jobs, "--seed", 3).code == 0
+    assert (tmp_path / "1.png").read_bytes() == (tmp_path / "2.png").read_bytes()
+
+
+# --- options ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["dct", "bresler", "conditioned", "sparse-bresler", "dsect"])
+def test_every_method_denoises(method: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", scene())
+    record = run("denoise", tmp_path / "a.npy", *SMALL, "--method", method, "--json").report["files"][0]
+    assert record["transform"]["method"] == method
+    assert np.load(tmp_path / "a_denoised.npy").std() < 0.9 * scene().std()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--patch-size", 6), ("--stride", 3), ("--error-scale", 0.8), ("--max-condition", 4), ("--density", 0.05),
+        ("--iterations", 3), ("--rounds", 4), ("--train-patches", 100),
+    ],
+)  # fmt: skip
+def test_every_knob_changes_the_result_and_is_reported(option: str, value: float, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", scene().astype(np.float64))
+    base = {"--rounds": 2, "--iterations": 5, "--train-patches": 300, "--patch-size": 8, "--sigma": 20}
+    plain = [part for item in base.items() for part in item]
+    turned = [part for item in (base | {option: value}).items() for part in item]
+    assert run("denoise", tmp_path / "a.npy", "-o", tmp_path / "plain.npy", *plain).code == 0
+    done = run("denoise", tmp_path / "a.npy", "-o", tmp_path / "turned.npy", *turned, "--json")
+    assert done.code == 0
+    settings = done.report["settings"]
+    key = option.removeprefix("--").replace("-", "_")
+    assert (settings | settings["learn"])[key] == value
+    assert not np.array_equal(np.load(tmp_path / "plain.npy"), np.load(tmp_path / "turned.npy"))
+
+
+def test_bounds_are_kept(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", scene())
+    options = ("--max-condition", 3, "--density", 0.1, "--patch-size", 8)
+    transform = run("denoise", tmp_path / "a.npy", *SMALL, *options, "--json").report["files"][0]["transform"]
+    assert transform["condition"] <= 3 * (1 + 1e-6)
+    assert transform["density"] <= 0.1
+    assert transform["patch_size"] == 8
+
+
+# --- what is printed ----------------------------------------------------------------------------------
+
+
+def test_json_has_the_promised_keys_and_stdout_nothing_else(tmp_path: Path) -> None:
+    Image.fromarray(scene((48, 64, 3))).save(tmp_path / "a.png")
+    (tmp_path / "broken.png").write_bytes(b"")
+    done = run_process("denoise", tmp_path / "a.png", tmp_path / "broken.png", *SMALL, "--json")
+    assert done.code == 1
+    report = done.report
+    assert list(report) == ["command", "version", "settings", "files", "summary"]
+    assert (report["command"], report["version"]) == ("denoise", __version__)
+    assert report["summary"] == {"done": 1, "failed": 1, "resumed": 0, "skipped": 0}
+    assert {"sigma", "seed", "patch_size", "learn"} <= report["settings"].keys()
+    good, bad = report["files"]
+    promised = {
+        "input", "output", "width", "height", "channels", "dtype", "sigma", "sigma_source", "seconds", "transform",
+        "error",
+    }  # fmt: skip
+    assert promised <= good.keys()
+    assert (good["input"], good["output"]) == (str(tmp_path / "a.png"), str(tmp_path / "a_denoised.png"))
+    assert (good["width"], good["height"], good["channels"], good["dtype"]) == (64, 48, 3, "uint8")
+    assert (good["sigma"], good["sigma_source"], good["error"]) == (pytest.approx(20), "given", None)
+    assert good["seconds"] > 0
+    transform = good["transform"]
+    assert {"method", "patch_size", "condition", "density", "frobenius_norm"} <= transform.keys()
+    assert (transform["method"], transform["patch_size"]) == ("dsect", 6)
+    assert transform["condition"] == pytest.approx(1, abs=1e-9)
+    assert 0 < transform["density"] <= 1
+    assert transform["frobenius_norm"] == pytest.approx(np.sqrt(36 / 2))
+    assert bad["input"] == str(tmp_path / "broken.png")
+    assert bad["error"] == done.sentences[0]
+    assert len(done.sentences) == 1
+
+
+def test_json_of_an_unchanged_picture(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.full((30, 40), 7.0))
+    for sigma in ("0", "auto"):
+        record = run("denoise", tmp_path / "a.npy", "--sigma", sigma, "--force", "--json").report["files"][0]
+        assert (record["sigma"], record["transform"], record["error"]) == (0, None, None)
+        np.testing.assert_array_equal(np.load(tmp_path / "a_denoised.npy"), np.full((30, 40), 7.0))
+
+
+def test_json_and_a_picture_never_share_stdout(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    data = (tmp_path / "a.png").read_bytes()
+    refused(run("denoise", tmp_path / "a.png", "-o", "-", *FAST, "--json"), 2, "--json")
+    refused(run("denoise", "-", "-o", "-", *FAST, "--json", stdin=data), 2, "--json")
+    report = run("denoise", "-", "-o", tmp_path / "b.png", *FAST, "--json", stdin=data).report
+    assert report["files"][0]["output"] == str(tmp_path / "b.png")
+    refused(run("denoise", "-", *FAST, "--json", stdin=data), 2, "--json")  # the picture goes to stdout here too
+
+
+def test_quiet_says_nothing(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    assert run("denoise", tmp_path / "a.png", *FAST, "-q") == Outcome(0, b"", "")
+    assert run("denoise", tmp_path, *FAST, "--quiet", "--force") == Outcome(0, b"", "")
+    refused(run("denoise", tmp_path / "missing.png", *FAST, "-q"), 1, "missing.png")
+
+
+def test_verbose_shows_the_learning_on_stderr(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    done = run("denoise", tmp_path / "a.png", *SMALL, "--iterations", 4, "-v")
+    assert done.code == 0
+    lines = [line.split() for line in done.stderr.splitlines()]
+    assert [int(line[0]) for line in lines] == [1, 2, 3, 4]
+    assert all({"error", "condition", "density"} <= set(line) for line in lines)
+    assert len(done.text.splitlines()) == 1
+
+
+# --- mistakes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sigma", ["-1", "nan", "inf", "-inf", "twenty", "", "20,30", "1e999"])
+def test_sigma_must_be_a_number_of_at_least_zero(sigma: str, tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    refused(run("denoise", tmp_path / "a.png", f"--sigma={sigma}"), 2, "--sigma", repr(sigma))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--density", "0"), ("--density", "1.5"), ("--density", "nan"), ("--max-condition", "0.5"),
+        ("--max-condition", "nan"), ("--patch-size", "0"), ("--patch-size", "33"), ("--stride", "0"),
+        ("--stride", "12"), ("--error-scale", "0"), ("--error-scale", "nan"), ("--error-scale", "inf"),
+        ("--iterations", "-1"), ("--rounds", "-1"), ("--train-patches", "0"),
+    ],
+)  # fmt: skip
+def test_values_out_of_range(option: str, value: str, tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    refused(run("denoise", tmp_path / "a.png", option, value), 2, option, value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--sigma",), ("--no-such-option",), ("--sigm", "3"), ("--method", "bm3d"), ("--preset", "none"),
+        ("--jobs", "0"), ("--jobs", "many"), ("--seed", "-1"), ("--seed", "1.5"), ("--patch-size", "eight"),
+        ("--density", "thin"),
+    ],
+)  # fmt: skip
+def test_wrong_usage(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    done = run("denoise", tmp_path / "a.png", *arguments)
+    assert (done.code, done.stdout) == (2, b"")
+    assert "Traceback" not in done.stderr
+    assert arguments[0] in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_wrong_usage_of_the_real_program(tmp_path: Path) -> None:
+    for arguments in (("denoise",), ("denoise", "a.png", "--density", "0"), ("denois", "a.png"), ("--nonsense",)):
+        done = run_process(*arguments, cwd=tmp_path)
+        assert done.code == 2, arguments
+        assert "Traceback" not in done.stderr
+        assert done.stderr
+
+
+def test_did_you_mean() -> None:
+    assert "'denoise'" in run("denois", "a.png").stderr
+    assert "--sigma" in run("denoise", "a.png", "--sigm", "3").stderr
+
+
+def test_broken_pictures_get_one_sentence(tmp_path: Path) -> None:
+    cmyk = io.BytesIO()
+    Image.fromarray(np.zeros((8, 8, 4), np.uint8), "CMYK").save(cmyk, "jpeg")
+    (tmp_path / "cmyk.jpg").write_bytes(cmyk.getvalue())
+    np.save(tmp_path / "nan.npy", np.array([[1.0, np.nan], [np.inf, 2.0]]))
+    np.save(tmp_path / "int.npy", np.zeros((4, 4), np.int64))
+    (tmp_path / "text.png").write_text("no picture")
+    (tmp_path / "empty.png").touch()
+    for name, words in {
+        "cmyk.jpg": "CMYK", "nan.npy": "2 values", "int.npy": "int64", "text.png": "not a picture",
+        "empty.png": "empty", "missing.png": "does not exist",
+    }.items():  # fmt: skip
+        refused(run("denoise", tmp_path / name, *FAST), 1, name, words)
+    refused(run_process("denoise", tmp_path / "text.png", *FAST), 1, "text.png")
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = run_process("denoise", tmp_path / "a.png", "--transform", tmp_path / "missing.npz", "--debug")
+    assert done.code == 1
+    assert "Traceback" in done.stderr
+    assert "missing.npz" in done.stderr
+
+
+# --- transform files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["dct", "bresler", "conditioned", "sparse-bresler", "dsect"])
+def test_a_kept_transform_gives_the_bytes_of_the_learning_run(method: str, tmp_path: Path) -> None:
+    Image.fromarray(scene((48, 64, 3))).save(tmp_path / "a.png")
+    kept = tmp_path / "t.npz"
+    assert run("denoise", tmp_path / "a.png", *SMALL, "--method", method, "--save-transform", kept).code == 0
+    done = run("denoise", tmp_path / "a.png", "-o", tmp_path / "b.png", "--sigma", 20, "--transform", kept, "--json")
+    assert done.report["files"][0]["transform"]["method"] == method
+    assert done.report["settings"]["transform"] == str(kept)
+    assert (tmp_path / "b.png").read_bytes() == (tmp_path / "a_denoised.png").read_bytes()
+
+
+def test_a_kept_transform_says_where_it_is_from(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    done = run(
+        "denoise", tmp_path / "a.png", *SMALL, "--seed", 5, "--iterations", 7, "--save-transform", tmp_path / "t.npz",
+        "--json",
+    )  # fmt: skip
+    with np.load(tmp_path / "t.npz", allow_pickle=False) as stored:
+        about = json.loads(str(stored["provenance"]))
+        assert about["settings"]["seed"] == 5
+        assert about["sigma"] == 20
+        assert stored["history"].shape == (7, 5)
+        reported = done.report["files"][0]["transform"]
+        assert float(stored["condition"]) == reported["condition"]
+        assert float(stored["density"]) == reported["density"] == len(stored["values"]) / 36**2
+        assert float(stored["frobenius_norm"]) == reported["frobenius_norm"]
+        assert (str(stored["method"]), int(stored["patch_size"])) == ("dsect", 6)
+
+
+def test_no_transform_to_keep(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    shutil.copy(tmp_path / "a.png", tmp_path / "b.png")
+    kept = tmp_path / "t.npz"
+    both = run("denoise", tmp_path / "a.png", tmp_path / "b.png", *FAST, "--save-transform", kept)
+    refused(both, 2, "--save-transform")
+    refused(run("denoise", tmp_path / "a.png", "--sigma", 0, "--save-transform", kept), 1, "a.png")
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize("kind", ["text", "cut", "an array", "newer", "singular", "a folder", "missing"])
+def test_a_wrong_transform_file_stops_the_run(kind: str, tmp_path: Path) -> None:
+    """More of them are in tests/files/test_transform_files.py."""
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    path = tmp_path / "t.npz"
+    assert run("denoise", tmp_path / "a.png", "-o", "-", *FAST, "--save-transform", path).code == 0
+    data = path.read_bytes()
+    with np.load(path) as stored:
+        entries = dict(stored)
+    if kind == "text":
+        path.write_text("no transform")
+    elif kind == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    elif kind == "an array":
+        path = tmp_path / "t.npy"
+        np.save(path, np.eye(36))
+    elif kind == "newer":
+        np.savez(path, **(entries | {"format": np.int64(2)}))
+    elif kind == "singular":
+        np.savez(path, **(entries | {"values": np.r_[0.0, entries["values"][1:]]}))
+    else:
+        path = tmp_path if kind == "a folder" else tmp_path / "no.npz"
+    refused(run("denoise", tmp_path / "a.png", "--sigma", 20, "--transform", path), 1, path.name)
+    assert not (tmp_path / "a_denoised.png").exists()
+
+
+def test_a_wrong_transform_file_and_the_real_program(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    (tmp_path / "t.npz").write_text("no transform")
+    refused(run_process("denoise", tmp_path / "a.png", "--transform", tmp_path / "t.npz"), 1, "t.npz")
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_an_extreme_transform_is_refused_or_gives_a_picture(scale: float, tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    path, out = tmp_path / "t.npz", tmp_path / "b.png"
+    assert run("denoise", tmp_path / "a.png", "-o", "-", *FAST, "--save-transform", path).code == 0
+    with np.load(path) as stored:
+        entries = dict(stored)
+    np.savez(path, **(entries | {"values": entries["values"] * scale}))
+    done = run("denoise", tmp_path / "a.png", "-o", out, "--sigma", 20, "--transform", path)
+    if done.code == 0:
+        result = np.asarray(Image.open(out)).astype(int)
+        assert abs(result.mean() - scene().mean()) < 3
+        assert result.std() < 1.05 * scene().std()
+    else:
+        refused(done, 1)

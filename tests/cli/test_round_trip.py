@@ -1,0 +1,411 @@
+"""Nothing is lost: every format, depth and channel layout goes through `dstl denoise` and comes out as it went in.
+
+Files are made and read back without dstl; the pixels must be those that `dstl_cli.denoise` gives for the array.
+"""
+
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import imagecodecs
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image, ImageCms
+from PIL.JpegImagePlugin import JpegImageFile
+from running import Pixels, refused, run, run_process, scene
+
+from dstl_cli import denoise
+
+FAST = ("--method", "dct", "--sigma", "20", "--patch-size", "6")
+ICC = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+DPI = (300, 300)
+ABOUT_DPI = pytest.approx(DPI, abs=0.5)
+TYPES = (np.uint8, np.uint16, np.float32, np.float64)
+
+Facts = dict[str, Any]
+
+
+def exif_block() -> bytes:
+    exif = Image.Exif()
+    exif[0x010F] = "Maker"
+    exif[0x0112] = 6
+    return exif.tobytes()
+
+
+EXIF = exif_block()
+
+
+def denoised(pixels: Pixels) -> Pixels:
+    """What the options above must give."""
+    return np.asarray(denoise(pixels, sigma=20, method="dct", patch_size=6))
+
+
+def coloured(channels: int, dtype: Any = np.uint8, pages: int = 1) -> Pixels:
+    """Noisy pixels over the range of a depth (floats: 0 to 255): (H, W) or (H, W, 3), or a stack of them."""
+    shape = (48, 64) if channels == 1 else (48, 64, channels)
+    parts = [scene(shape, seed=channels + 10 * page) for page in range(pages)]
+    pixels = np.stack(parts) if pages > 1 else parts[0]
+    if np.dtype(dtype) == np.uint16:
+        low_bits = np.random.default_rng(5).integers(0, 256, pixels.shape)
+        return (pixels * np.uint16(256) + low_bits).astype(np.uint16)
+    return pixels.astype(dtype)
+
+
+def transparency(dtype: Any = np.uint8) -> Pixels:
+    return np.random.default_rng(9).integers(0, np.iinfo(dtype).max, (48, 64), dtype, endpoint=True)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of picture file: how to write it and how to read it back without dstl."""
+
+    name: str
+    pixels: Pixels  # the colours of all pages, as they are to be denoised
+    write: Callable[[Path], object]
+    read: Callable[[Path], Pixels]  # all samples, alpha last
+    alpha: Pixels | None = None
+    pages: int = 1
+    lossy: bool = False
+    facts: Callable[[Path], Facts] = field(default=lambda path: {})
+    expected: Facts = field(default_factory=dict)  # the facts of the file before and after
+    stripped: Facts | None = None  # the facts after --strip; None: all gone
+
+    def samples(self, path: Path) -> tuple[Pixels, Pixels | None]:
+        """Colours and alpha of a file."""
+        found = self.read(path)
+        return (found, None) if self.alpha is None else (found[..., :-1].reshape(self.pixels.shape), found[..., -1])
+
+    def split_pages(self, colours: Pixels) -> list[Pixels]:
+        """The pages as (H, W) or (H, W, 3)."""
+        shape = colours.shape[-3:] if colours.shape[-1] == 3 else colours.shape[-2:]
+        return list(colours.reshape(self.pages, *shape))
+
+
+# PNG
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def make_png(rows: list[bytes], depth: int, colour: int, palette: bytes = b"") -> bytes:
+    """A 64x48 PNG with EXIF, resolution and (if in colour) a profile, made with nothing but zlib."""
+    extras = {b"pHYs": struct.pack(">IIB", 11811, 11811, 1), b"eXIf": EXIF.removeprefix(b"Exif\x00\x00")}
+    if colour in (2, 3, 6):
+        extras[b"iCCP"] = b"profile\x00\x00" + zlib.compress(ICC)
+    if palette:
+        extras[b"PLTE"] = palette
+    pixels = zlib.compress(b"".join(b"\x00" + row for row in rows))
+    chunks = {b"IHDR": struct.pack(">IIBBBBB", 64, 48, depth, colour, 0, 0, 0), **extras, b"IDAT": pixels, b"IEND": b""}
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*item) for item in chunks.items())
+
+
+def read_pillow(path: Path) -> Pixels:
+    with Image.open(path) as image:
+        samples = np.asarray(image if image.mode != "P" else image.convert("RGB"))
+    return samples * np.uint8(255) if samples.dtype == bool else samples
+
+
+def pillow_facts(path: Path) -> Facts:
+    with Image.open(path) as image:
+        return {
+            "icc": image.info.get("icc_profile"),
+            "exif": image.getexif().get(0x0112),
+            "dpi": image.info.get("dpi"),
+        }
+
+
+def png_facts(icc: bool) -> Facts:
+    return {"icc": ICC if icc else None, "exif": 6, "dpi": ABOUT_DPI}
+
+
+def png_case(name: str, colour: int, dtype: Any) -> Case:
+    pixels = coloured(3 if colour in (2, 6) else 1, dtype)
+    alpha = transparency(dtype) if colour in (4, 6) else None
+    samples = pixels if alpha is None else np.dstack((pixels, alpha))
+    rows = [row.astype(f">u{pixels.itemsize}").tobytes() for row in samples]
+    depth = 8 * pixels.itemsize
+
+    def read(path: Path) -> Pixels:
+        data = path.read_bytes()
+        assert data[24:26] == bytes((depth, colour))  # what IHDR says
+        return np.asarray(imagecodecs.png_decode(data))
+
+    data = make_png(rows, depth, colour)
+    facts = png_facts(colour in (2, 6))
+    return Case(
+        name, pixels, lambda path: path.write_bytes(data), read, alpha=alpha, facts=pillow_facts, expected=facts
+    )
+
+
+def expanded_png_case(name: str, data: bytes, pixels: Pixels, *, icc: bool) -> Case:
+    return Case(
+        name,
+        pixels,
+        lambda path: path.write_bytes(data),
+        read_pillow,
+        facts=pillow_facts,
+        expected=png_facts(icc),
+    )
+
+
+def palette_case() -> Case:
+    palette = np.random.default_rng(2).integers(0, 256, (200, 3), np.uint8)
+    index = np.random.default_rng(3).integers(0, 200, (48, 64), np.uint8)
+    data = make_png([row.tobytes() for row in index], 8, 3, palette.tobytes())
+    return expanded_png_case("palette.png", data, palette[index], icc=True)
+
+
+def bilevel_case() -> Case:
+    bits = np.random.default_rng(4).integers(0, 2, (48, 64), np.uint8)
+    data = make_png([row.tobytes() for row in np.packbits(bits, axis=1)], 1, 0)
+    return expanded_png_case("bilevel.png", data, bits * np.uint8(255), icc=False)
+
+
+# TIFF
+
+
+def tiff_facts(path: Path) -> Facts:
+    with tifffile.TiffFile(path) as file:
+        tags = file.pages.first.tags
+        codes = {"icc": 34675, "orientation": 274, "description": 270, "resolution": 282, "compression": 259}
+        return {name: tags[code].value if code in tags else None for name, code in codes.items()}
+
+
+def tiff_case(name: str, pixels: Pixels, alpha: Pixels | None = None, *, compression: str | None = None) -> Case:
+    samples = pixels if alpha is None else np.dstack((pixels, alpha))
+    colour = pixels.shape[-1] == 3
+    extra = [(274, "H", 1, 6, True), *([(34675, "B", len(ICC), ICC, True)] if colour else [])]
+    options: dict[str, Any] = {} if alpha is None else {"extrasamples": ["unassalpha"]}
+
+    def write(path: Path) -> None:
+        tifffile.imwrite(
+            path, samples, photometric="rgb" if colour else "minisblack", compression=compression, metadata=None,
+            resolution=DPI, resolutionunit="INCH", description="a picture", extratags=extra, **options,
+        )  # fmt: skip
+
+    code = {None: 1, "deflate": 32946, "zlib": 8, "lzw": 5}[compression]
+    return Case(
+        name,
+        pixels,
+        write,
+        lambda path: np.asarray(tifffile.imread(path)),
+        alpha=alpha,
+        pages=1 if pixels.ndim == (3 if colour else 2) else len(pixels),
+        facts=tiff_facts,
+        expected={
+            "icc": ICC if colour else None,
+            "orientation": 6,
+            "description": "a picture",
+            "resolution": (300, 1),
+            "compression": code,
+        },
+        stripped={"icc": None, "orientation": None, "description": None, "resolution": None, "compression": code},
+    )
+
+
+def imagej_facts(path: Path) -> Facts:
+    with tifffile.TiffFile(path) as file:
+        about = dict(file.imagej_metadata or {})
+        return {"axes": file.series[0].axes, "labels": about.get("Labels"), "spacing": about.get("spacing")}
+
+
+def imagej_case() -> Case:
+    pixels = coloured(1, np.uint16, pages=6).reshape(3, 2, 48, 64)
+    labels = [f"slice {index}" for index in range(6)]
+    about = {"axes": "ZCYX", "spacing": 0.5, "Labels": labels}
+    return Case(
+        "imagej.tif",
+        pixels,
+        lambda path: tifffile.imwrite(path, pixels, imagej=True, metadata=about),
+        lambda path: np.asarray(tifffile.imread(path)),
+        pages=6,
+        facts=imagej_facts,
+        expected={"axes": "ZCYX", "labels": labels, "spacing": 0.5},
+        stripped={"axes": "ZCYX", "labels": None, "spacing": 0.5},  # the axes with their scale are not decoration
+    )
+
+
+# The others
+
+
+def pillow_case(name: str, pixels: Pixels, alpha: Pixels | None = None, *, expected: Facts, **how: Any) -> Case:
+    samples = pixels if alpha is None else np.dstack((pixels, alpha))
+    return Case(
+        name,
+        pixels,
+        lambda path: Image.fromarray(samples).save(path, **how),
+        read_pillow,
+        alpha=alpha,
+        lossy=name.endswith(".jpg"),
+        facts=pillow_facts,
+        expected=expected,
+    )
+
+
+def webp_case(name: str, alpha: Pixels | None = None) -> Case:
+    return pillow_case(
+        name, coloured(3), alpha, expected={"icc": ICC, "exif": 6, "dpi": None},
+        lossless=True, exact=True, icc_profile=ICC, exif=EXIF,
+    )  # fmt: skip
+
+
+def bmp_case(name: str, pixels: Pixels) -> Case:
+    return pillow_case(name, pixels, expected={"icc": None, "exif": None, "dpi": ABOUT_DPI}, dpi=DPI)
+
+
+def netpbm_case(name: str, pixels: Pixels) -> Case:
+    stored = pixels.astype(f">u{pixels.itemsize}")
+    head = (b"P6" if pixels.ndim == 3 else b"P5") + b"\n64 48\n%d\n" % np.iinfo(pixels.dtype).max
+
+    def read(path: Path) -> Pixels:
+        data = path.read_bytes()
+        assert data[: -stored.nbytes].split() == head.split()
+        return np.frombuffer(data[-stored.nbytes :], stored.dtype).reshape(pixels.shape).astype(pixels.dtype)
+
+    return Case(name, pixels, lambda path: path.write_bytes(head + stored.tobytes()), read)
+
+
+def npy_case(name: str, pixels: Pixels, alpha: Pixels | None = None) -> Case:
+    samples = pixels if alpha is None else np.dstack((pixels, alpha))
+    return Case(name, pixels, lambda path: np.save(path, samples), lambda path: np.asarray(np.load(path)), alpha=alpha)
+
+
+CASES = [
+    *(
+        png_case(f"{layout}{8 * np.dtype(dtype).itemsize}.png", colour, dtype)
+        for layout, colour in (("grey", 0), ("greyalpha", 4), ("rgb", 2), ("rgba", 6))
+        for dtype in (np.uint8, np.uint16)
+    ),
+    palette_case(),
+    bilevel_case(),
+    *(
+        tiff_case(f"grey_{np.dtype(dtype).name}_{compression}.tif", coloured(1, dtype), compression=compression)
+        for dtype in TYPES
+        for compression in (None, "zlib", "lzw")
+    ),
+    *(
+        tiff_case(f"rgb_{np.dtype(dtype).name}.tif", coloured(3, dtype), compression=compression)
+        for dtype, compression in zip(TYPES, (None, "lzw", "deflate", "lzw"), strict=True)
+    ),
+    tiff_case("rgba16.tif", coloured(3, np.uint16), transparency(np.uint16), compression="deflate"),
+    tiff_case("greyalpha8.tif", coloured(1), transparency()),
+    tiff_case("pages_grey16.tif", coloured(1, np.uint16, pages=3), compression="lzw"),
+    tiff_case("pages_rgb32.tif", coloured(3, np.float32, pages=2)),
+    imagej_case(),
+    pillow_case(
+        "grey.jpg", coloured(1), expected={"icc": None, "exif": 6, "dpi": ABOUT_DPI}, quality=95, exif=EXIF, dpi=DPI
+    ),
+    pillow_case(
+        "rgb.jpg", coloured(3), expected={"icc": ICC, "exif": 6, "dpi": ABOUT_DPI},
+        quality=95, subsampling=0, icc_profile=ICC, exif=EXIF, dpi=DPI,
+    ),
+    webp_case("rgb.webp"),
+    webp_case("rgba.webp", transparency()),
+    bmp_case("grey.bmp", coloured(1)),
+    bmp_case("rgb.bmp", coloured(3)),
+    netpbm_case("grey8.pgm", coloured(1)),
+    netpbm_case("grey16.pgm", coloured(1, np.uint16)),
+    netpbm_case("rgb8.ppm", coloured(3)),
+    netpbm_case("rgb16.ppm", coloured(3, np.uint16)),
+    *(npy_case(f"grey_{np.dtype(dtype).name}.npy", coloured(1, dtype)) for dtype in TYPES),
+    npy_case("rgb32.npy", coloured(3, np.float32)),
+    npy_case("rgba16.npy", coloured(3, np.uint16), transparency(np.uint16)),
+]  # fmt: skip
+
+
+def same_alpha(case: Case, alpha: Pixels | None) -> bool:
+    return alpha is None if case.alpha is None else alpha is not None and alpha.tobytes() == case.alpha.tobytes()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_depth_colour_alpha_pages_and_metadata_stay(case: Case, tmp_path: Path) -> None:
+    source, out = tmp_path / case.name, tmp_path / f"out_{case.name}"
+    case.write(source)
+    assert case.facts(source) == case.expected
+    assert run("denoise", source, "-o", out, *FAST).code == 0
+    assert case.facts(out) == case.expected
+    colours, alpha = case.samples(out)
+    assert (colours.dtype, colours.shape) == (case.pixels.dtype, case.pixels.shape)
+    assert same_alpha(case, alpha)
+    noisy = read_pillow(source) if case.lossy else case.pixels
+    for page, before in zip(case.split_pages(colours), case.split_pages(noisy), strict=True):
+        if case.lossy:
+            assert np.abs(page.astype(float) - denoised(before)).mean() < 3
+        else:
+            np.testing.assert_array_equal(page, denoised(before))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_sigma_zero_gives_the_very_pixels_and_strip_drops_the_metadata(case: Case, tmp_path: Path) -> None:
+    source, out = tmp_path / case.name, tmp_path / f"out_{case.name}"
+    case.write(source)
+    assert run("denoise", source, "-o", out, "--sigma", 0, "--strip").code == 0
+    colours, alpha = case.samples(out)
+    assert colours.dtype == case.pixels.dtype
+    assert same_alpha(case, alpha)
+    if case.lossy:
+        assert np.abs(colours.astype(float) - read_pillow(source)).mean() < 1
+    else:
+        np.testing.assert_array_equal(colours, case.pixels)
+    assert case.facts(out) == (dict.fromkeys(case.expected) if case.stripped is None else case.stripped)
+
+
+def test_a_pipe_gets_the_bytes_of_the_file(tmp_path: Path) -> None:
+    for name in ("grey16.png", "pages_grey16.tif", "rgb.jpg", "rgba.webp", "grey8.pgm", "grey_float32.npy"):
+        case = next(case for case in CASES if case.name == name)
+        source, out, filed = (tmp_path / f"{kind}_{name}" for kind in ("in", "out", "filed"))
+        case.write(source)
+        data = source.read_bytes()
+        assert run("denoise", source, "-o", out, *FAST).code == 0
+        for target in ((), ("-o", "-")):
+            piped = run("denoise", "-", *target, *FAST, stdin=data)
+            assert (piped.code, piped.stdout) == (0, out.read_bytes())
+            assert "standard input" in piped.stderr
+        assert run("denoise", source, "-o", "-", *FAST).stdout == out.read_bytes()
+        taken = run("denoise", "-", "-o", filed, *FAST, stdin=data)
+        assert (taken.code, taken.stdout) == (0, b"")
+        assert filed.read_bytes() == out.read_bytes()
+
+
+def test_the_real_program_keeps_sixteen_bit_colour(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.name == "rgba16.png")
+    source = tmp_path / case.name
+    case.write(source)
+    done = run_process("denoise", source, *FAST)
+    assert (done.code, done.stderr) == (0, "")
+    colours, alpha = case.samples(tmp_path / "rgba16_denoised.png")
+    np.testing.assert_array_equal(colours, denoised(case.pixels))
+    assert same_alpha(case, alpha)
+    piped = run_process("denoise", "-", "-o", "-", *FAST, "-q", stdin=source.read_bytes())
+    assert (piped.code, piped.stderr) == (0, "")
+    assert piped.stdout == (tmp_path / "rgba16_denoised.png").read_bytes()
+
+
+def test_jpeg_is_written_at_high_quality_without_subsampling(tmp_path: Path) -> None:
+    Image.fromarray(coloured(3)).save(tmp_path / "a.jpg", quality=60, subsampling=2)
+    assert run("denoise", tmp_path / "a.jpg", *FAST).code == 0
+    stream = io.BytesIO()
+    Image.fromarray(coloured(3)).save(stream, "jpeg", quality=95)
+    with Image.open(tmp_path / "a_denoised.jpg") as image, Image.open(stream) as good:
+        assert isinstance(image, JpegImageFile)
+        assert isinstance(good, JpegImageFile)
+        assert [part[1:3] for part in image.layer] == [(1, 1)] * 3
+        for table, enough in zip(image.quantization.values(), good.quantization.values(), strict=True):
+            assert all(a <= b for a, b in zip(table, enough, strict=True))
+
+
+def test_the_output_name_chooses_the_format_unless_something_would_be_lost(tmp_path: Path) -> None:
+    pixels = coloured(3, np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb")
+    assert run("denoise", tmp_path / "a.tif", "-o", tmp_path / "a.png", *FAST).code == 0
+    np.testing.assert_array_equal(imagecodecs.png_decode((tmp_path / "a.png").read_bytes()), denoised(pixels))
+    for name in ("b.jpg", "b.webp", "b.bmp"):
+        refused(run("denoise", tmp_path / "a.tif", "-o", tmp_path / name, *FAST), 1, "16-bit", "a.tif")
+    refused(run("denoise", tmp_path / "a.tif", "-o", tmp_path / "b.xyz", *FAST), 1, "b.xyz")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "a.tif"]

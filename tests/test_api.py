@@ -1,0 +1,200 @@
+"""The Python interface: arrays in, arrays out, dtype and shape kept."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dstl_cli
+from dstl_cli import Transform, denoise, estimate_sigma, learn_transform
+from dstl_cli.metrics import psnr
+
+SMALL: dict[str, Any] = {"patch_size": 6, "rounds": 2, "iterations": 5, "train_patches": 300}
+UNIT = {"uint8": 1, "uint16": 257, "float32": 1, "float64": 1}
+
+
+def with_noise(clean: NDArray[np.uint8], dtype: str, sigma: float = 20, seed: int = 0) -> NDArray[Any]:
+    """The picture in a dtype, with noise of `sigma` on the 0-255 scale; integers rounded and clipped."""
+    values = clean.astype(np.float64) + sigma * np.random.default_rng(seed).standard_normal(clean.shape)
+    if np.dtype(dtype).kind == "u":
+        values = np.rint(np.clip(values, 0, 255) * UNIT[dtype])
+    return values.astype(dtype)
+
+
+def cleaned(array: NDArray[Any], **settings: Any) -> NDArray[Any]:
+    """`denoise` for arithmetic: its result has the type of what went in, whatever that is."""
+    return np.asarray(denoise(array, **settings))
+
+
+def in_colour(camera: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.dstack((camera, camera.T, camera[::-1]))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
+@pytest.mark.parametrize("colour", [False, True])
+def test_denoise_keeps_dtype_and_shape_and_removes_noise(camera: NDArray[np.uint8], dtype: str, colour: bool) -> None:
+    clean = in_colour(camera) if colour else camera
+    noisy = with_noise(clean, dtype)
+    before = noisy.copy()
+    result = cleaned(noisy, sigma=20, **SMALL)
+    assert (result.dtype, result.shape) == (noisy.dtype, noisy.shape)
+    np.testing.assert_array_equal(noisy, before)
+    assert not np.shares_memory(result, noisy)
+    scale = UNIT[dtype]
+    assert psnr(clean, result / scale) > psnr(clean, noisy / scale) + 4
+
+
+@pytest.mark.parametrize("method", ["dct", "bresler", "conditioned", "sparse-bresler", "dsect"])
+def test_every_method(camera: NDArray[np.uint8], method: str) -> None:
+    noisy = with_noise(camera, "uint8")
+    assert psnr(camera, denoise(noisy, sigma=20, method=method, **SMALL)) > psnr(camera, noisy) + 4
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(9, 7), (9, 7, 3)])
+def test_sigma_zero_changes_nothing(dtype: str, shape: tuple[int, ...]) -> None:
+    pixels = with_noise(np.full(shape, 100, np.uint8), dtype)
+    result = denoise(pixels, sigma=0)
+    np.testing.assert_array_equal(result, pixels)
+    assert result.dtype == pixels.dtype
+    assert not np.shares_memory(result, pixels)
+
+
+def test_strange_memory_layouts(camera: NDArray[np.uint8]) -> None:
+    noisy = with_noise(in_colour(camera), "uint8")
+    expected = denoise(noisy, sigma=20, method="dct", patch_size=6)
+    read_only = noisy.copy()
+    read_only.flags.writeable = False
+    for same in (np.asfortranarray(noisy), noisy[:, ::-1].copy()[:, ::-1], read_only, noisy.repeat(2, axis=0)[::2]):
+        np.testing.assert_array_equal(denoise(same, sigma=20, method="dct", patch_size=6), expected)
+    swapped = with_noise(camera, "uint16")
+    native = denoise(swapped, sigma=20, method="dct", patch_size=6)
+    other = swapped.astype(swapped.dtype.newbyteorder(">"))
+    np.testing.assert_array_equal(denoise(other, sigma=20, method="dct", patch_size=6), native)
+
+
+def test_the_result_is_the_same_for_any_number_of_jobs(camera: NDArray[np.uint8]) -> None:
+    noisy = with_noise(np.tile(camera, (1, 5)), "uint8")
+    results = [denoise(noisy, sigma=20, jobs=jobs, **SMALL) for jobs in (1, 2, None)]
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+    assert not np.array_equal(results[0], denoise(noisy, sigma=20, seed=1, **SMALL))
+
+
+@pytest.mark.parametrize(("method", "tolerance"), [("dct", 0.02), ("dsect", 0.1)])
+@pytest.mark.parametrize("scale", [1 / 255, 1e-6, 1e6])
+def test_floats_have_no_preferred_unit(camera: NDArray[np.uint8], method: str, tolerance: float, scale: float) -> None:
+    """A picture from 0 to 1 (or in volts, or in counts) is as well denoised as the same one from 0 to 255."""
+    noisy = with_noise(camera, "float64")
+    settings = SMALL | {"method": method, "patch_size": 8}
+    usual = psnr(camera, cleaned(noisy, sigma=20, **settings))
+    scaled = psnr(camera, cleaned(noisy * scale, sigma=20 * scale, **settings) / scale)
+    assert scaled == pytest.approx(usual, abs=tolerance)
+
+
+def test_floats_may_be_negative_and_are_not_clipped(camera: NDArray[np.uint8]) -> None:
+    noisy = with_noise(camera, "float64")
+    shifted = cleaned(noisy - 1000, sigma=20, method="dct", patch_size=6)
+    np.testing.assert_allclose(shifted + 1000, cleaned(noisy, sigma=20, method="dct", patch_size=6), atol=0.05)
+
+
+def test_a_learnt_transform_can_be_used_again(camera: NDArray[np.uint8]) -> None:
+    transform = learn_transform([camera, camera.T], **(SMALL | {"train_patches": 1000}))
+    assert isinstance(transform, Transform)
+    assert (transform.patch_size, transform.method, transform.factor.shape) == (6, "dsect", (36, 36))
+    assert transform.condition <= 1 + 1e-6
+    noisy = with_noise(camera, "uint8")
+    result = denoise(noisy, sigma=20, transform=transform)
+    assert psnr(camera, result) > psnr(camera, noisy) + 4
+
+
+def test_learn_transform(camera: NDArray[np.uint8]) -> None:
+    images: list[NDArray[Any]] = [camera, in_colour(camera), camera.astype(np.float32), camera.astype(np.uint16) * 257]
+    small = SMALL | {"train_patches": 1000}
+    for method in ("bresler", "conditioned", "sparse-bresler", "dsect", "dct"):
+        assert learn_transform(images, method=method, **small).method == method
+    first, again, other = (learn_transform(images, seed=seed, **small).factor for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    sparser = learn_transform(images, sparsity_level=1, **small)
+    assert not np.array_equal(first, sparser.factor)
+    bounded = learn_transform(images, max_condition=4, density=0.2, **small)
+    assert bounded.condition <= 4 * (1 + 1e-6)
+    assert bounded.density <= 0.2
+
+
+def test_learn_transform_refuses() -> None:
+    with pytest.raises(ValueError, match="no pictures"):
+        learn_transform([])
+    with pytest.raises(ValueError, match="does not fit"):
+        learn_transform([np.zeros((5, 5))])
+    with pytest.raises(ValueError, match="coefficients"):
+        learn_transform([np.zeros((20, 20))], patch_size=4, sparsity_level=17)
+    with pytest.raises(ValueError, match="not finite"):
+        learn_transform([np.full((20, 20), np.nan)])
+
+
+def test_estimate_sigma_is_on_the_scale_of_sigma(camera: NDArray[np.uint8]) -> None:
+    big = np.tile(camera, (2, 2))
+    for dtype in ("uint8", "uint16", "float32", "float64"):
+        assert estimate_sigma(with_noise(big, dtype)) == pytest.approx(20, rel=0.15)
+    noisy = with_noise(big, "uint8")
+    assert estimate_sigma(noisy.astype(np.uint16) * 257) == pytest.approx(estimate_sigma(noisy), rel=1e-6)
+    assert estimate_sigma(with_noise(in_colour(big), "uint8")) == pytest.approx(20, rel=0.15)
+    unit = with_noise(big, "float64") / 255
+    assert estimate_sigma(unit) == pytest.approx(20 / 255, rel=0.15)
+    assert estimate_sigma(np.full((40, 40), 9, np.uint8)) == 0
+
+
+def test_sigma_is_estimated_if_not_given(camera: NDArray[np.uint8]) -> None:
+    noisy = with_noise(camera, "uint8")
+    result = denoise(noisy, method="dct", patch_size=6)
+    np.testing.assert_array_equal(result, denoise(noisy, sigma=estimate_sigma(noisy), method="dct", patch_size=6))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"sigma": -1}, "sigma"),
+        ({"sigma": float("nan")}, "sigma"),
+        ({"sigma": float("inf")}, "sigma"),
+        ({"sigma": 20, "method": "bm3d"}, "method"),
+        ({"sigma": 20, "preset": "none"}, "preset"),
+        ({"sigma": 20, "density": 0}, "density"),
+        ({"sigma": 20, "patch_size": 0}, "patch_size"),
+        ({"sigma": 20, "max_condition": 0.5}, "max_condition"),
+    ],
+)
+def test_wrong_settings(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        denoise(np.zeros((20, 20), np.uint8), **settings)
+
+
+def test_unknown_settings_are_named() -> None:
+    with pytest.raises(TypeError, match="sharpness"):
+        denoise(np.zeros((20, 20), np.uint8), sigma=20, sharpness=3)
+
+
+@pytest.mark.parametrize("array", [np.zeros((20, 20), int), np.zeros((20, 20), bool), np.zeros((20, 20, 3), complex)])
+def test_wrong_types(array: NDArray[Any]) -> None:
+    for function in (lambda: denoise(array, sigma=20), lambda: estimate_sigma(array)):
+        with pytest.raises(ValueError, match="uint8, uint16, float32 or float64"):
+            function()
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((20, 20, 4), np.uint8), np.zeros(20), np.zeros((0, 3)), np.full((9, 9), np.nan)]
+)
+def test_wrong_arrays(array: NDArray[Any]) -> None:
+    for function in (lambda: denoise(array, sigma=20), lambda: denoise(array, sigma=0), lambda: estimate_sigma(array)):
+        with pytest.raises(ValueError, match="picture"):
+            function()
+
+
+def test_the_package_offers_what_it_says() -> None:
+    assert {"Transform", "denoise", "estimate_sigma", "learn_transform", "__version__"} == set(dstl_cli.__all__)
+    for name in dstl_cli.__all__:
+        assert getattr(dstl_cli, name) is not None
+    with pytest.raises(AttributeError, match="sharpen"):
+        _ = dstl_cli.sharpen
