@@ -3,11 +3,25 @@
 Every row (patch) is worked on by itself, so results do not depend on how the rows were cut into calls.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 
-@njit(cache=True, nogil=True)
+def compiled(**options: Any) -> Any:
+    """njit with the machine code kept on disk; where no cache can be kept, it is compiled in every process."""
+
+    def decorate(function: Any) -> Any:
+        try:
+            return njit(cache=True, nogil=True, **options)(function)
+        except RuntimeError:  # numba found no folder it may write to
+            return njit(nogil=True, **options)(function)
+
+    return decorate
+
+
+@compiled()
 def keep_largest(rows, levels):  # type: ignore[no-untyped-def]
     """Zero all but the levels[i] entries of largest magnitude of row i, in place (ties: lowest index stays).
 
@@ -68,7 +82,7 @@ def keep_largest(rows, levels):  # type: ignore[no-untyped-def]
     return left_out, energy
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@compiled(fastmath={"reassoc", "contract", "nsz"})
 def tail_below(squares, threshold):  # type: ignore[no-untyped-def]
     """Energy of the squares at or below the threshold, and how many are above it."""
     energy = np.float32(0)
@@ -80,7 +94,7 @@ def tail_below(squares, threshold):  # type: ignore[no-untyped-def]
     return energy, above
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"})
+@compiled(fastmath={"reassoc", "contract", "nsz", "nnan"})
 def square(row, squares):  # type: ignore[no-untyped-def]
     """Fill `squares` with those of the row; return their sum and the largest."""
     energy = np.float32(0)
@@ -93,7 +107,7 @@ def square(row, squares):  # type: ignore[no-untyped-def]
     return energy, largest
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def leave_out(rows, limit, most, counts):  # type: ignore[no-untyped-def]
     """Zero, in place, the fewest largest entries of each row that bring the energy left to `limit` or below.
 
@@ -148,7 +162,7 @@ def leave_out(rows, limit, most, counts):  # type: ignore[no-untyped-def]
         counts[i] = taken
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def leave_out_weighted(rows, products, weights, limit, most, counts):  # type: ignore[no-untyped-def]
     """Take entries of each row r, largest first, until r' M r <= limit or counts reaches `most`, in place.
 
@@ -184,7 +198,7 @@ def leave_out_weighted(rows, products, weights, limit, most, counts):  # type: i
         counts[i] = taken
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def take_patches(image, size, rows, columns, scale, patches, means):  # type: ignore[no-untyped-def]
     """Patches minus their means, times scale, for every corner in rows x columns.
 
@@ -212,7 +226,7 @@ def take_patches(image, size, rows, columns, scale, patches, means):  # type: ig
                     patch[a * size + b] = (line[c + b] - mean) * scale
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def add_patches(patches, scale, means, weights, low, high, steps, size, rows, columns, total, weight):  # type: ignore[no-untyped-def]
     """Add weight * clip(mean + scale * patch, low, high) of every patch to `total`, and the weights to `weight`.
 

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -12,9 +11,10 @@ from numpy.typing import NDArray
 from dstl_cli.colour import Depth, root_mean_square
 from dstl_cli.config import DenoiseConfig
 from dstl_cli.denoising import Account, denoise_pixels
-from dstl_cli.errors import DstlError
+from dstl_cli.errors import DstlError, FileProblem
 from dstl_cli.files.images import (
     ImageInfo,
+    Picture,
     check_format,
     format_of_path,
     lost_metadata,
@@ -39,6 +39,7 @@ class Order:
     jobs: int | None = None
     strip: bool = False
     force: bool = False
+    resume: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,12 @@ def denoise_file(
     job: Job,
     order: Order,
     *,
-    residual: Path | None = None,
-    compare: Path | None = None,
     progress: Progress | None = None,
 ) -> Finished:
     """Denoise one picture file; the result appears complete or not at all."""
     start = perf_counter()
-    source = job.source.path if job.source.path is not None else sys.stdin.buffer.read()
+    source = job.source.path if job.source.path is not None else _read_stdin()
     picture = read_picture(source, name=job.source.name)
-    target = sys.stdout.buffer if job.output is None else job.output
     notes = list(picture.notes)
     if job.output is not None:
         written = format_of_path(job.output)
@@ -91,26 +89,49 @@ def denoise_file(
         except ValueError as error:
             raise DstlError(f"{job.source.name} cannot be denoised: {error}") from error
         if index == 0:
-            _write_extras(page, result.pixels, residual, compare, order.force)
+            _write_extras(page, result.pixels, job, overwrite=order.force or order.resume)
         done.append(result.account)
         return result.pixels
 
-    write_picture(
-        picture.map_pages(denoised_page), target, strip=order.strip, overwrite=order.force or job.output is None
-    )
+    result = picture.map_pages(denoised_page)
+    if job.output is None:
+        _write_stdout(result, order.strip)
+    else:
+        write_picture(result, job.output, strip=order.strip, overwrite=order.force)
     return Finished(picture.info, tuple(notes), tuple(done), perf_counter() - start)
 
 
-def _write_extras(noisy: Pixels, denoised: Pixels, residual: Path | None, compare: Path | None, force: bool) -> None:
+def _write_extras(noisy: Pixels, denoised: Pixels, job: Job, *, overwrite: bool) -> None:
     """The pictures of what was removed, and of before, after and difference side by side."""
-    if residual is None and compare is None:
+    if not job.extras:
         return
     removed = residual_picture(noisy, denoised)
-    if residual is not None:
-        write_picture(picture_from_array(removed, name="the residual"), residual, overwrite=force)
-    if compare is not None:
+    if job.residual is not None:
+        write_picture(picture_from_array(removed, name="the residual"), job.residual, overwrite=overwrite)
+    if job.compare is not None:
         joined = np.concatenate((noisy, denoised, removed), axis=1)
-        write_picture(picture_from_array(joined, name="the comparison"), compare, overwrite=force)
+        write_picture(picture_from_array(joined, name="the comparison"), job.compare, overwrite=overwrite)
+
+
+def _read_stdin() -> bytes:
+    """All of standard input."""
+    if sys.stdin is None:
+        raise FileProblem("There is no standard input to read a picture from; give a file.")
+    return sys.stdin.buffer.read()
+
+
+def _write_stdout(picture: Picture, strip: bool) -> None:
+    """The picture to standard output."""
+    if sys.stdout is None:
+        raise FileProblem("There is no standard output to write the picture to; give a file with --output.")
+    try:
+        write_picture(picture, sys.stdout.buffer, strip=strip)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise FileProblem(f"The picture cannot be written to standard output ({reason}); give a file.") from None
 
 
 def residual_picture(noisy: Pixels, denoised: Pixels) -> Pixels:

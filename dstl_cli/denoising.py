@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.coding import Coder
-from dstl_cli.colour import Depth, carried_over, channel_count, check_pixels, from_channels, working_channel
+from dstl_cli.colour import Depth, carried_over, channel_count, check_pixels, from_channels, is_grey, working_channel
 from dstl_cli.config import DenoiseConfig, check_sigma
 from dstl_cli.learning.learner import Iteration, Learnt, Shard, learn
 from dstl_cli.noise import estimate_sigma
@@ -18,6 +18,8 @@ from dstl_cli.reconstruction import estimate_image, result_type
 from dstl_cli.transforms import Transform
 
 Floats = NDArray[np.floating[Any]]
+
+NEGLIGIBLE = 1e-9  # noise below this share of the largest value is none
 
 
 @dataclass(frozen=True)
@@ -62,27 +64,34 @@ def denoise_pixels(
     estimated, channel by channel. One transform, learnt on the luminance, serves all channels.
     """
     check_pixels(pixels)
-    depth = Depth.of(pixels.dtype)
     if sigma is not None and check_sigma(sigma) == 0:
         return DenoisedPixels(pixels.copy(), Account((0.0,), (), None))
-    count = channel_count(pixels)
-    data_range = depth.data_range if count == 1 else None
+    if pixels.ndim == 3 and is_grey(pixels):
+        grey = denoise_pixels(pixels[..., 0], sigma, config, transform=transform, jobs=jobs, progress=progress)
+        return DenoisedPixels(np.stack([grey.pixels] * 3, axis=-1), grey.account)
     sigmas, warnings = channel_sigmas(pixels, sigma)
     if not any(sigmas):
         return DenoisedPixels(pixels.copy(), Account(sigmas, warnings, None))
+    depth = Depth.of(pixels.dtype).for_sigma(max(sigmas))
+    own_scale = 1.0 if depth.data_range is not None else depth.unit  # of sigma: integers have it on the 0-255 scale
+    count = channel_count(pixels)
     results: list[Floats] = []
     history: tuple[Iteration, ...] = ()
     for index, deviation in enumerate(sigmas):
-        share = part_of(progress, index, count)
-        channel = working_channel(pixels, index)
-        padded = pad_to(channel, transform.patch_size if transform else config.patch_size)
+        channel = working_channel(pixels, index, depth)
         done = denoise_grey(
-            padded, deviation, config, data_range=data_range, transform=transform, jobs=jobs, progress=share
+            pad_to(channel, transform.patch_size if transform else config.patch_size),
+            deviation / own_scale,
+            config,
+            data_range=depth.data_range if count == 1 else None,
+            transform=transform,
+            jobs=jobs,
+            progress=part_of(progress, index, count),
         )
         transform = transform or done.transform
         history = history or done.history
         results.append(done.image[: channel.shape[0], : channel.shape[1]])
-    return DenoisedPixels(from_channels(results, pixels.dtype), Account(sigmas, warnings, transform, history))
+    return DenoisedPixels(from_channels(results, depth), Account(sigmas, warnings, transform, history))
 
 
 def channel_sigmas(pixels: NDArray[np.generic], sigma: float | None) -> tuple[tuple[float, ...], tuple[str, ...]]:
@@ -129,7 +138,7 @@ def denoise_grey(
         raise ValueError(f"stride must be at most the transform's patch size {patch_size}, not {config.stride}.")
     for length in image.shape:
         positions(length, patch_size, config.stride)
-    if sigma == 0:
+    if sigma <= NEGLIGIBLE * float(np.abs(image).max()):  # nothing that single precision could tell
         return Denoised(image.astype(result_type(image)), None)
     history: tuple[Iteration, ...] = ()
     if transform is None:

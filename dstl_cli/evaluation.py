@@ -193,7 +193,7 @@ def _denoise(
 ) -> Array:
     """The denoised picture in units, as a file of the clean picture's depth would come out but for rounding."""
     config, transform = configuration.config, configuration.transform
-    if noisy.ndim == 3:
+    if noisy.ndim == 3 or data_range is None:
         result = denoise_pixels(noisy, sigma, config, transform=transform, jobs=jobs, progress=progress)
         return _clipped(result.pixels.astype(np.float64), data_range)
     padded = pad_to(noisy, transform.patch_size if transform else config.patch_size)

@@ -91,10 +91,10 @@ def estimate_image(
     rows = positions(image.shape[0], patch_size, stride)
     columns = positions(image.shape[1], patch_size, stride)
     low, high = data_range or (-np.inf, np.inf)
-    largest = max(abs(float(image.min())), abs(float(image.max())), float(sigma))
+    largest = max(abs(float(image.min())), abs(float(image.max())))
     work = BandWork(
         image=image, sigma=sigma, coder=coder, patch_size=patch_size, columns=columns, data_range=(low, high),
-        steps=summation_steps(4 * largest, patch_size), weigh=weigh,
+        steps=summation_steps(16 * largest, patch_size), weigh=weigh,
     )  # fmt: skip
     height = band_rows or max(1, BAND_PATCHES // len(columns))
     bands = [rows[start : start + height] for start in range(0, len(rows), height)]

@@ -40,8 +40,8 @@ class Transform:
             )
         if not np.isfinite(self.factor).all():
             raise ValueError("The transform has entries that are not finite numbers.")
-        if not self.condition < 1e15:
-            raise ValueError("The transform cannot be inverted.")
+        if not 1e-30 < self.singular_values[0] < 1e30 or not self.condition < 1e15:
+            raise ValueError("The transform cannot be inverted, or its entries are far too large or small.")
 
     @classmethod
     def dct(cls, patch_size: int) -> "Transform":

@@ -93,6 +93,16 @@ def test_floats_have_no_preferred_unit(camera: NDArray[np.uint8], method: str, t
     assert scaled == pytest.approx(usual, abs=tolerance)
 
 
+def test_grey_stored_as_rgb_is_denoised_as_well_as_grey(camera: NDArray[np.uint8]) -> None:
+    """Its noise is the same in all three channels, not independent."""
+    noisy = with_noise(camera, "uint8")
+    settings = SMALL | {"method": "dct"}
+    expected = psnr(camera, cleaned(noisy, sigma=20, **settings))
+    result = cleaned(np.dstack([noisy] * 3), sigma=20, **settings)
+    np.testing.assert_array_equal(result, np.dstack([result[..., 0]] * 3))
+    assert psnr(camera, result[..., 0]) == pytest.approx(expected, abs=0.1)
+
+
 def test_floats_may_be_negative_and_are_not_clipped(camera: NDArray[np.uint8]) -> None:
     noisy = with_noise(camera, "float64")
     shifted = cleaned(noisy - 1000, sigma=20, method="dct", patch_size=6)

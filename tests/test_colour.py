@@ -41,7 +41,7 @@ def test_integers_come_back_exactly(dtype: str, colour: bool, data: st.DataObjec
     channels = channels_of(pixels)
     assert len(channels) == (3 if colour else 1)
     assert all(channel.shape == shape[:2] for channel in channels)
-    again = from_channels([np.asarray(channel, dtype=np.float64) for channel in channels], pixels.dtype)
+    again = from_channels([np.asarray(channel, dtype=np.float64) for channel in channels], Depth.of(pixels.dtype))
     assert again.dtype == pixels.dtype
     np.testing.assert_array_equal(again, pixels)
 
@@ -50,7 +50,9 @@ def test_integers_come_back_exactly(dtype: str, colour: bool, data: st.DataObjec
 @pytest.mark.parametrize("shape", [(5, 6), (5, 6, 3)])
 def test_floats_come_back_up_to_rounding(dtype: str, tolerance: float, shape: tuple[int, ...]) -> None:
     pixels = np.random.default_rng(0).normal(0, 1000, shape).astype(dtype)
-    again = from_channels([np.asarray(channel, dtype=np.float64) for channel in channels_of(pixels)], pixels.dtype)
+    again = from_channels(
+        [np.asarray(channel, dtype=np.float64) for channel in channels_of(pixels)], Depth.of(pixels.dtype)
+    )
     assert again.dtype == pixels.dtype
     np.testing.assert_allclose(np.asarray(again, dtype=np.float64), pixels, rtol=0, atol=3000 * tolerance)
 

@@ -1,16 +1,16 @@
 """The `dstl` program: its commands, and the one place where errors become exit codes."""
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, ParamSpec
 
 import typer
 
 from dstl_cli.cli import denoise, evaluate, inspect, reproduce
 from dstl_cli.cli.console import report_error
-from dstl_cli.errors import DstlError, UsageProblem
+from dstl_cli.errors import DstlError, Interrupted
 from dstl_cli.version import __version__
-
-INTERRUPTED, USAGE, FAILED = 130, 2, 1
 
 app = typer.Typer(
     name="dstl",
@@ -36,10 +36,29 @@ def root(
     """Denoise pictures with transforms learnt on them: doubly sparse and explicitly conditioned."""
 
 
-app.command("denoise")(denoise.denoise)
-app.command("evaluate")(evaluate.evaluate)
-app.command("inspect")(inspect.inspect)
-app.add_typer(reproduce.app, name="reproduce")
+P = ParamSpec("P")
+
+
+def interruptible(command: Callable[P, None]) -> Callable[P, None]:
+    """The command with Ctrl-C as an error of ours: the command-line library would end the program without a word."""
+
+    @wraps(command)
+    def guarded(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            raise Interrupted("Interrupted; nothing was left half-written.") from None
+
+    return guarded
+
+
+app.command("denoise")(interruptible(denoise.denoise))
+app.command("evaluate")(interruptible(evaluate.evaluate))
+app.command("inspect")(interruptible(inspect.inspect))
+paper = typer.Typer(help=reproduce.HELP, no_args_is_help=True)
+paper.command("table")(interruptible(reproduce.table))
+paper.command("figure")(interruptible(reproduce.figure))
+app.add_typer(paper, name="reproduce")
 
 
 def main() -> None:
@@ -51,10 +70,7 @@ def main() -> None:
         if debug:
             raise
         report_error(str(error))
-        sys.exit(USAGE if isinstance(error, UsageProblem) else FAILED)
-    except KeyboardInterrupt:
-        report_error("Interrupted; nothing was left half-written.")
-        sys.exit(INTERRUPTED)
+        sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(FAILED)
+        sys.exit(DstlError.exit_code)

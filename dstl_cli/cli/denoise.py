@@ -160,30 +160,25 @@ def denoise(
         },
     )  # fmt: skip
     deviation = options.parse_sigma(sigma)
-    _check_names(suffix, output, json)
+    _check_names(suffix, output or ("-" if "-" in inputs else ""), json)
     from dstl_cli.batch import Order
     from dstl_cli.files.inputs import find_inputs, plan_jobs, prepare_folders, split_done
     from dstl_cli.files.transforms import load_transform
 
     order = Order(
         sigma=deviation, config=config, transform=load_transform(transform).transform if transform else None,
-        jobs=jobs, strip=strip, force=force,
+        jobs=jobs, strip=strip, force=force, resume=resume,
     )  # fmt: skip
-    found = find_inputs(inputs, recursive=recursive, made_suffix=suffix)
-    todo, done_before = split_done(plan_jobs(found, output, suffix=suffix), resume=resume, force=force)
+    folders = [Path(path) for path in (output, residual, compare) if path is not None and path != "-"]
+    found = find_inputs(inputs, recursive=recursive, made_suffix=suffix, results=folders)
     if save_transform is not None and len(found.inputs) != 1:
         raise UsageProblem("--save-transform keeps the transform of one picture; give one picture.")
-    prepare_folders(todo)
-    run = _Run(
-        order,
-        found,
-        residual,
-        compare,
-        save_transform,
-        to_stderr=output == "-" or "-" in inputs,
-        quiet=quiet or json,
-        verbose=verbose,
-    )
+    others = [] if save_transform is None else [save_transform]
+    planned = plan_jobs(found, output, suffix=suffix, residual=residual, compare=compare, others=others)
+    todo, done_before = split_done(planned, resume=resume, force=force, others=others)
+    prepare_folders(todo, done_before)
+    to_stderr = "-" in inputs or any(job.output is None for job in planned)
+    run = _Run(order, found, save_transform, to_stderr=to_stderr, quiet=quiet or json, verbose=verbose)
     run.all(todo, done_before)
     if json:
         from dstl_cli.files.reports import to_json
@@ -194,7 +189,7 @@ def denoise(
         raise typer.Exit(1)
 
 
-def _check_names(suffix: str, output: str | None, json: bool) -> None:
+def _check_names(suffix: str, output: str, json: bool) -> None:
     if not suffix or "/" in suffix or "\\" in suffix:
         raise UsageProblem(f"--suffix is a piece of a file name such as _denoised, not {suffix!r}.")
     if output == "-" and json:
@@ -205,11 +200,16 @@ class _Run:
     """Goes through the pictures one by one and keeps the account."""
 
     def __init__(
-        self, order: "Order", found: "Found", residual: Path | None, compare: Path | None, save_transform: Path | None,
-        *, to_stderr: bool, quiet: bool, verbose: bool,
-    ) -> None:  # fmt: skip
-        self.order, self.found, self.residual, self.compare = order, found, residual, compare
-        self.save_transform = save_transform
+        self,
+        order: "Order",
+        found: "Found",
+        save_transform: Path | None,
+        *,
+        to_stderr: bool,
+        quiet: bool,
+        verbose: bool,
+    ) -> None:
+        self.order, self.found, self.save_transform = order, found, save_transform
         self.to_stderr, self.quiet, self.verbose = to_stderr, quiet, verbose
         self.records: list[dict[str, Any]] = []
         self.summary = {"done": 0, "failed": 0, "resumed": 0, "skipped": found.skipped}
@@ -235,10 +235,7 @@ class _Run:
 
         record: dict[str, Any] = {"input": job.source.name, "output": job.output_name}
         try:
-            done = denoise_file(
-                job, self.order, residual=self._beside(self.residual, job, "residual"),
-                compare=self._beside(self.compare, job, "compare"), progress=progress,
-            )  # fmt: skip
+            done = denoise_file(job, self.order, progress=progress)
             if self.save_transform is not None:
                 self._keep_transform(done, job)
         except DstlError as error:
@@ -265,15 +262,6 @@ class _Run:
 
     def _say(self, text: str) -> None:
         typer.echo(text, err=self.to_stderr)
-
-    def _beside(self, target: Path | None, job: "Job", kind: str) -> Path | None:
-        """The extra picture of a job: the given file, or one in the given folder."""
-        if target is None or not (self.found.several or target.is_dir()):
-            return target
-        relative = job.source.relative
-        path = target / relative.with_name(f"{relative.stem}_{kind}{relative.suffix}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
 
     def _keep_transform(self, done: "Finished", job: "Job") -> None:
         from dstl_cli.files.transforms import TransformFile, save_transform

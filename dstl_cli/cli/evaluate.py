@@ -409,7 +409,7 @@ class _Run:
             noise = f"White Gaussian noise of seed {self.task.seed}"
             if self.task.repeats > 1:
                 last = self.task.seed + self.task.repeats - 1
-                noise += f" to {last}; \N{PLUS-MINUS SIGN} is the standard deviation over these {self.task.repeats}"
+                noise += f" to {last}; after each mean stands its standard deviation over these {self.task.repeats}"
             sentences.append(f"{noise}. Seconds are those of denoising alone.")
         identical = sum(row.identical for row in self.rows)
         if identical:
@@ -492,7 +492,7 @@ def _print(run: _Run, csv: Path | None, report: Path | None) -> None:
 
 def _number(value: float | None, form: str, spread: float | None = None) -> str:
     text = "-" if value is None else format(value, form)
-    return text if spread is None else f"{text} \N{PLUS-MINUS SIGN} {spread:{form}}"
+    return text if spread is None else f"{text} +-{spread:{form}}"
 
 
 def _check_floor(means: "list[Mean]", min_psnr: float | None) -> None:

@@ -1,5 +1,7 @@
 """`dstl reproduce`: the paper's table and its convergence figure."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,16 +18,11 @@ if TYPE_CHECKING:
 
     from dstl_cli.reproduction import Curve, TableRow
 
-app = typer.Typer(
-    help="Run the experiments of the paper and print them beside the printed numbers.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+HELP = "Run the experiments of the paper and print them beside the printed numbers."
 
 Folders = Annotated[list[Path], typer.Argument(help="Folders (or files) with the pictures, e.g. barbara.png.")]
 
 
-@app.command()
 def table(
     folders: Folders,
     images: Annotated[
@@ -61,7 +58,8 @@ def table(
                 noisy = _noisy(folders, name, clean, sigma, seed)
                 for config in configs:
                     describe(f"{name}, sigma {sigma:g}, {config.learn.method}")
-                    rows.append(table_row(name, clean, noisy, sigma, config, jobs=jobs))
+                    with numeric_problems(name):
+                        rows.append(table_row(name, clean, noisy, sigma, config, jobs=jobs))
                     if progress is not None:
                         progress(len(rows) / total)
     if json:
@@ -71,13 +69,13 @@ def table(
     _print_table(rows)
 
 
-@app.command()
 def figure(
     folders: Folders,
     iterations: Annotated[int, typer.Option(help="Iterations of each method.", min=1)] = 1000,
     plot: Annotated[
         Path | None, typer.Option(help="Write the figure to this PNG file.", rich_help_panel=options.OUTPUT)
     ] = None,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing plot (never a picture).")] = False,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -91,7 +89,9 @@ def figure(
     train, test = (
         [_read_grey(_find(folders, f"{name}.png")) for name in names] for names in (FIGURE_TRAIN, FIGURE_TEST)
     )
-    with progress_bar("figure") as (progress, _):
+    if plot is not None and plot.exists() and not force:
+        raise UsageProblem(f"{plot} already exists; use --force to overwrite it.")
+    with progress_bar("figure") as (progress, _), numeric_problems("The figure"):
         curves = list(figure_curves(train, test, iterations=iterations, progress=progress))
     if plot is not None:
         plot_curves(curves, plot)
@@ -102,6 +102,15 @@ def figure(
     _print_figure(curves)
     if plot is not None:
         typer.echo(f"The figure is in {plot}.")
+
+
+@contextmanager
+def numeric_problems(name: str) -> Iterator[None]:
+    """What the numerics refuse, as an error with the picture's name."""
+    try:
+        yield
+    except ValueError as error:
+        raise DstlError(f"{name} cannot be used: {error}") from error
 
 
 def _find(folders: list[Path], name: str, *, needed: bool = True) -> Path | None:

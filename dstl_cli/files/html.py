@@ -65,7 +65,7 @@ def render(report: Report) -> str:
         f"<footer><p>Made by dstl {escape(__version__)}. This page is one file and loads nothing.</p></footer>",
         f"<script>\n{_resource('report.js')}</script>\n</body>\n</html>\n",
     ]
-    return "\n".join(parts)
+    return "\n".join(part for part in parts if part)
 
 
 def _head(title: str) -> str:
@@ -87,12 +87,15 @@ def _resource(name: str) -> str:
 
 
 def _means_card(report: Report, noise: bool) -> str:
-    heading = "Mean of all pictures" if noise else "Mean of all pairs"
+    heading = "Mean of all pictures" if len(report.titles) > 1 else "Result"
     table = _table(report.means, None, noise)
     return f'<section class="card">\n<h2>{heading}</h2>\n{table}\n{_charts(report.means)}</section>'
 
 
 def _each_card(report: Report, noise: bool) -> str:
+    """The table of every picture, where there are several."""
+    if len(report.titles) < 2:
+        return ""
     table = _table(report.each, report.titles, noise)
     opened = " open" if len(report.each) <= MOST_OPEN_ROWS else ""
     return (
@@ -290,7 +293,7 @@ def _exhibit(report: Report, exhibit: "Exhibit", index: int) -> str:
         size += f", averaged to 1/{exhibit.factor} of its size here, which hides noise; the crops are at full size"
     parts = [
         f'<section class="card exhibit" id="picture-{index}">',
-        f'<div class="head"><h3>{escape(exhibit.title)}</h3><span class="soft">{size}</span></div>',
+        f'<div class="head"><h2>{escape(exhibit.title)}</h2><span class="soft">{size}</span></div>',
         f'<div class="choices">{choices}</div>' if choices else "",
     ]
     for number_of_sigma, sigma in enumerate(sigmas):
@@ -301,7 +304,7 @@ def _exhibit(report: Report, exhibit: "Exhibit", index: int) -> str:
         parts.append(_slider(report, exhibit, shots))
         parts.append(_differences(report, exhibit, shots))
         parts.append("</div>")
-        parts.extend(_crops(report, exhibit, shots))
+        parts.append(_crops(report, exhibit, shots))
         parts.append("</div>")
     parts.append("</section>")
     return "\n".join(part for part in parts if part)
@@ -332,12 +335,13 @@ def _slider(report: Report, exhibit: "Exhibit", shots: "Sequence[Shot]") -> str:
         after = escape(shot.row.method or "compared")
         overlays += _image(shot.after, f"{title}, {after}", f'class="after" {_of_method(index)}')
         tags += f'<span class="tag right" {_of_method(index)}>{after}</span>'
-        captions += f'<figcaption class="numbers" {_of_method(index)}>{escape(_numbers(shot))}</figcaption>\n'
+        captions += f"<span {_of_method(index)}>{escape(_numbers(shot))}</span>"
     label = f"{title}: how much of the picture is shown {before}, in percent"
     return (
         f'<figure>\n<div class="compare{_enlarged(shots[0].before)}">{_image(shots[0].before, f"{title}, {before}")}'
         f'{overlays}<span class="tag left">{before}</span>{tags}<div class="bar"></div>'
-        f'<input type="range" min="0" max="100" value="50" aria-label="{label}"></div>\n{captions}</figure>'
+        f'<input type="range" min="0" max="100" value="50" aria-label="{label}"></div>\n'
+        f'<figcaption class="numbers">{captions}</figcaption>\n</figure>'
     )
 
 
@@ -358,7 +362,8 @@ def _differences(report: Report, exhibit: "Exhibit", shots: "Sequence[Shot]") ->
     """What lies between before and after, with the places of the crops marked."""
     height, width = (length // exhibit.factor * exhibit.factor or length for length in (exhibit.height, exhibit.width))
     marks = "".join(
-        f'<div class="mark" aria-hidden="true" style="left:{100 * place.column / width:.2f}%;'
+        f'<div class="mark{"" if place.row else " top"}" aria-hidden="true" '
+        f'style="left:{100 * place.column / width:.2f}%;'
         f"top:{100 * place.row / height:.2f}%;width:{100 * place.side / width:.2f}%;"
         f'height:{100 * place.side / height:.2f}%"><span>{index}</span></div>'
         for index, place in enumerate(exhibit.places, start=1)
@@ -374,9 +379,9 @@ def _differences(report: Report, exhibit: "Exhibit", shots: "Sequence[Shot]") ->
     return f"<div>\n{parts}</div>"
 
 
-def _crops(report: Report, exhibit: "Exhibit", shots: "Sequence[Shot]") -> list[str]:
+def _crops(report: Report, exhibit: "Exhibit", shots: "Sequence[Shot]") -> str:
     """The marked places enlarged: before, after each method, and clean."""
-    parts = []
+    parts = ""
     for index, place in enumerate(exhibit.places):
         crops = [(shots[0].before_crops[index], report.before)]
         crops += [(shot.after_crops[index], shot.row.method or "compared") for shot in shots]
@@ -388,10 +393,11 @@ def _crops(report: Report, exhibit: "Exhibit", shots: "Sequence[Shot]") -> list[
             for crop, name in crops
         )
         size = f"{place.side} \N{MULTIPLICATION SIGN} {place.side} pixels"
-        parts.append(f'<p class="place"><b>{index + 1}</b>{escape(place.what)} <span class="soft">{size}</span></p>')
+        told = f'<p><b>{index + 1}</b>{escape(place.what)} <span class="soft">{size}</span></p>'
         across, narrow = min(len(crops), 6), 2 if len(crops) in (2, 4) else 3
-        parts.append(f'<div class="crops" style="--across:{across};--narrow:{narrow}">{figures}</div>')
-    return parts
+        style = f"--across:{across};--narrow:{narrow}"
+        parts += f'<div class="place" style="{style}">\n{told}\n<div class="crops">{figures}</div>\n</div>\n'
+    return f'<div class="places">\n{parts}</div>'
 
 
 def _enlarged(picture: "Bytes") -> str:

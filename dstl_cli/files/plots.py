@@ -26,7 +26,6 @@ def plot_transform(stored: "TransformFile", bound: float | None, path: Path, *, 
     size = transform.patch_size
     atoms = axes[0][0]
     atoms.imshow(atom_grid(transform), cmap="gray", vmin=-1, vmax=1, interpolation="nearest")
-    atoms.set_facecolor("tab:blue")
     atoms.set_axis_off()
     atoms.set_title(f"Atoms: rows of W as {size} x {size} patches")
     pattern = axes[0][1]

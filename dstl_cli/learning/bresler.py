@@ -19,7 +19,7 @@ class Bresler:
         eigenvalues, vectors = np.linalg.eigh(gram)
         roots = np.sqrt(np.maximum(eigenvalues, 0) + self.weight)
         self.inverse_root = (vectors / roots) @ vectors.T  # L^-1,  L = (Yt Yt' + l I)^(1/2)
-        self.kept = None if density is None else max(len(gram), round(density * gram.size))
+        self.kept = None if density is None else max(len(gram), int(density * gram.size))
 
     def start(self, cross: Array) -> Array:
         """T = I."""

@@ -34,7 +34,7 @@ class Dsect:
         self.gram = gram
         self.config = config
         self.norm = frobenius_norm
-        self.budget = None if config.density is None else max(len(gram), round(config.density * gram.size))
+        self.budget = None if config.density is None else max(len(gram), int(config.density * gram.size))
         self.previous: Array | None = None
         self.momentum = 1.0
         self.iteration = 0

@@ -216,7 +216,7 @@ def test_the_page_opens_without_a_complaint_and_loads_nothing_else(browser: Brow
     assert {url for url in browser.requests if not url.startswith("data:")} == {report.as_uri()}
     assert browser.value("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     assert browser.value("document.images.length") >= 2 * 2 * (3 + 2)
-    assert browser.value("document.querySelectorAll('h3')[0].textContent") == "a<b>&\"quotes'.png"
+    assert browser.value("document.querySelector('.exhibit h2').textContent") == "a<b>&\"quotes'.png"
     assert browser.value("document.querySelectorAll('.charts svg').length") == 3
 
 
