@@ -144,7 +144,7 @@ def scaling(folder: Path, quick: bool) -> None:
         for colour in (False, True):
             picture = scene(height, width)
             path = folder / "large.tiff"
-            tifffile.imwrite(path, np.stack([picture] * 3, axis=-1) if colour else picture)
+            tifffile.imwrite(path, np.stack([picture, picture[::-1], picture[:, ::-1]], axis=-1) if colour else picture)
             seconds, memory = denoising(path, folder / "out.tiff", "--method", "dct")
             megapixels = height * width / 1e6
             if (height, width) == (1024, 1024) and not colour:

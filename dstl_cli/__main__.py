@@ -1,6 +1,6 @@
 """`python -m dstl_cli` is `dstl`."""
 
-from dstl_cli.cli.app import main
+from dstl_cli.cli.app import program
 
 if __name__ == "__main__":
-    main()
+    program()

@@ -61,6 +61,15 @@ paper.command("figure")(interruptible(reproduce.figure))
 app.add_typer(paper, name="reproduce")
 
 
+def program() -> None:
+    """The installed program: `main` in a process of our own.
+
+    Where scipy is installed, numba imports it to look for BLAS, which our kernels do not use: a third of the start-up.
+    """
+    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]
+    main()
+
+
 def main() -> None:
     """Run the program; every failure ends in one sentence and its exit code."""
     debug = "--debug" in sys.argv
