@@ -124,6 +124,8 @@ def figure_curves(
     progress: Progress | None = None,
 ) -> Iterator[Curve]:
     """The curves of the figure: for each log-det weight, `bresler` first; its condition and norm bound the others."""
+    from threadpoolctl import threadpool_limits
+
     train_shard, test_shard = figure_shard(train), figure_shard(test)
     total = len(logdet_weights) * len({"bresler", *methods} - {"dct"}) * iterations
     done = 0
@@ -141,7 +143,8 @@ def figure_curves(
             if progress is not None:
                 progress(min(done / total, 1.0))
 
-        learnt = learn([train_shard], config, observer=observe).transform
+        with threadpool_limits(limits=1, user_api="blas"):  # the matrices are too small to share
+            learnt = learn([train_shard], config, observer=observe).transform
         bounded = config.method in ("conditioned", "dsect")
         return Curve(
             logdet_weight=config.logdet_weight,

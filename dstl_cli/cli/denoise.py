@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from dstl_cli.batch import Finished, Order
     from dstl_cli.files.inputs import Found, Job
 
+RECORD = (
+    "input", "output", "width", "height", "pages", "channels", "dtype", "sigma", "sigma_channels", "sigma_source",
+    "seconds", "warnings", "transform", "error",
+)  # fmt: skip
 FILES, NOISE = "Files", "Noise"
 LEARNING, OUTPUT = options.LEARNING, options.OUTPUT
 
@@ -257,7 +261,7 @@ class _Run:
 
     def _failed(self, record: dict[str, Any], sentence: str) -> None:
         self.summary["failed"] += 1
-        self.records.append(record | {"error": sentence})
+        self.records.append(dict.fromkeys(RECORD) | record | {"error": sentence})
         report_error(sentence)
 
     def _say(self, text: str) -> None:

@@ -217,9 +217,7 @@ def split_done(
     present = [path for path in targets if os.path.lexists(path)]
     if present:
         more = f" (and {len(present) - 1} more)" if len(present) > 1 else ""
-        raise UsageProblem(
-            f"{display_name(present[0])}{more} exists; use --force to overwrite or --resume to skip."
-        )
+        raise UsageProblem(f"{display_name(present[0])}{more} exists; use --force to overwrite or --resume to skip.")
     return todo, done
 
 

@@ -413,7 +413,7 @@ def test_interrupt(options: tuple[str, ...], many: Path) -> None:
         wait_for_new_output(process, out, 0)
         time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "Traceback" not in stderr
     assert [line for line in stderr.splitlines() if line.strip()] == [
@@ -444,7 +444,7 @@ def run_on_terminal(*arguments: str | Path) -> tuple[Outcome, str]:
         command(*arguments), env=environment() | {"TERM": "xterm"}, stdout=subprocess.PIPE, stderr=terminal
     ) as process:
         os.close(terminal)
-        stdout, _ = process.communicate(timeout=60)
+        stdout, _ = process.communicate(timeout=300)
     reader.join(timeout=10)
     os.close(own)
     text = b"".join(shown).decode()

@@ -130,7 +130,7 @@ def test_standard_streams_that_are_full_or_closed(redirection: str, tmp_path: Pa
     source = "-" if redirection == "<&-" else str(tmp_path / "a.png")
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {redirection}', "sh", *command("denoise", source, "-o", "-", *FAST)],
-        capture_output=True, env=environment(), check=False, timeout=60,
+        capture_output=True, env=environment(), check=False, timeout=300,
     )  # fmt: skip
     refused(Outcome(done.returncode, done.stdout, done.stderr.decode()), 1, "standard")
 

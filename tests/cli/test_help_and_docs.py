@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import typer.main
-from running import PACKAGE_FOLDER, run
+from running import run
 
 from dstl_cli.cli.app import app
 from dstl_cli.config import METHODS, PRESETS
 
-TEXTS = [PACKAGE_FOLDER / "README.md", *sorted((PACKAGE_FOLDER / "docs").glob("*.md"))]
+PROJECT = Path(__file__).resolve().parents[2]
+TEXTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 GIVEN_BY_TYPER = {"--install-completion", "--show-completion", "--help"}
 OF_OTHER_PROGRAMS = {"--upgrade", "--editable", "--durations"}  # pip, pytest
 

@@ -24,7 +24,7 @@ def imported(program: str, *arguments: str) -> tuple[Outcome, set[str]]:
     """Run a program in a fresh interpreter; what it printed, and the packages it imported."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", WATCHED + program, *arguments],
-        capture_output=True, env=environment(), check=False, timeout=60,
+        capture_output=True, env=environment(), check=False, timeout=300,
     )  # fmt: skip
     *lines, modules = done.stderr.decode().splitlines()
     names: list[str] = json.loads(modules)
@@ -99,7 +99,7 @@ def test_the_kernels_load_where_no_cache_can_be_written(tmp_path: Path) -> None:
     cleared = {key: value for key, value in environment().items() if key != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
         [sys.executable, "-c", "import dstl_cli._kernels as kernels; print(kernels.__file__)"],
-        cwd=tmp_path, capture_output=True, text=True, env=cleared | nowhere, check=False, timeout=120,
+        cwd=tmp_path, capture_output=True, text=True, env=cleared | nowhere, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.splitlines()[-1]
     assert str(tmp_path) in done.stdout

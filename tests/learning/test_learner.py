@@ -176,14 +176,14 @@ def test_delivered_transforms_keep_their_bounds(
     assert np.linalg.cond(factor) <= rho * (1 + 1e-6)
     assert np.linalg.norm(factor) == pytest.approx(np.sqrt(12.5) if tau is None else tau, rel=1e-9)
     if "density" in changes:
-        assert np.count_nonzero(factor) <= max(25, round(changes["density"] * 625))
+        assert np.count_nonzero(factor) <= max(25, int(changes["density"] * 625))
 
 
 def test_sparse_bresler_delivers_exactly_its_share(shard: Shard) -> None:
     factor = learn([shard], LearnConfig(method="sparse-bresler", iterations=10)).transform.factor
     assert np.count_nonzero(factor) == 125
     factor = learn([shard], LearnConfig(method="sparse-bresler", iterations=10, density=0.5)).transform.factor
-    assert np.count_nonzero(factor) == round(0.5 * 625)
+    assert np.count_nonzero(factor) == int(0.5 * 625)
 
 
 def test_bresler_of_the_table_is_a_scaled_orthonormal_matrix(shard: Shard) -> None:

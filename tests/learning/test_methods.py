@@ -49,7 +49,7 @@ def test_bresler_follows_its_equations(
     data: tuple[Array, Levels], lambda0: float, method: str, density: float | None
 ) -> None:
     config = LearnConfig(method=method, logdet_weight=lambda0, density=density, iterations=5)
-    kept = n * n if density is None else round(density * n * n)
+    kept = n * n if density is None else int(density * n * n)
     for factor, expected in zip(iterates(*data, config), naive.bresler(*data, lambda0, kept, 5), strict=True):
         np.testing.assert_allclose(factor, expected, atol=1e-7 * np.abs(expected).max())
 
@@ -77,7 +77,7 @@ def test_bresler_updates_are_stationary(data: tuple[Array, Levels], lambda0: flo
 def test_sparse_bresler_keeps_exactly_its_share(data: tuple[Array, Levels], density: float | None) -> None:
     config = LearnConfig(method="sparse-bresler", density=density, iterations=10)
     for factor in iterates(*data, config):
-        assert np.count_nonzero(factor) == round((density or 0.2) * n * n)
+        assert np.count_nonzero(factor) == int((density or 0.2) * n * n)
 
 
 # Explicit conditioning.
@@ -200,7 +200,7 @@ def test_freezing_keeps_the_support(data: tuple[Array, Levels], density: float |
 def test_a_budget_holds_in_every_iteration(data: tuple[Array, Levels], density: float) -> None:
     config = LearnConfig(method="dsect", max_condition=5.0, density=density, iterations=10)
     for factor in iterates(*data, config):
-        assert np.count_nonzero(factor) <= max(n, round(density * n * n))  # n entries are the fewest of an inverse
+        assert np.count_nonzero(factor) <= max(n, int(density * n * n))  # n entries are the fewest of an inverse
 
 
 def test_more_l1_weight_gives_fewer_entries(data: tuple[Array, Levels]) -> None:
