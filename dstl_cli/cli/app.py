@@ -7,7 +7,7 @@ from typing import Annotated, ParamSpec
 
 import typer
 
-from dstl_cli.cli import denoise, evaluate, inspect, reproduce
+from dstl_cli.cli import denoise, evaluate, inspect, reproduce, train
 from dstl_cli.cli.console import report_error
 from dstl_cli.errors import DstlError, Interrupted
 from dstl_cli.version import __version__
@@ -53,6 +53,7 @@ def interruptible(command: Callable[P, None]) -> Callable[P, None]:
 
 
 app.command("denoise")(interruptible(denoise.denoise))
+app.command("train")(interruptible(train.train))
 app.command("evaluate")(interruptible(evaluate.evaluate))
 app.command("inspect")(interruptible(inspect.inspect))
 paper = typer.Typer(help=reproduce.HELP, no_args_is_help=True)

@@ -3,6 +3,9 @@
 min ||T Yt - X||^2 + l (||T||^2 - log|det T|),   l = lambda0 ||Yt||^2
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,3 +42,10 @@ class Bresler:
     def deliver(self, factor: Array) -> Array:
         """T as it is: the log-det penalty keeps it invertible, no bound is promised."""
         return factor
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Nothing: every update is a function of T and X Yt' alone."""
+        return {}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """There is nothing to restore."""

@@ -3,6 +3,9 @@
 min ||T Yt - X||^2 + lam ||T||_1   s.t.  cond(T) <= rho,  ||T||_F = tau
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -89,6 +92,25 @@ class Dsect:
         support = self._support_of(factor)
         on_support = project_on_support(factor, support, *bounds)
         return mix_with_identity(np.where(support, factor, 0.0), *bounds) if on_support is None else on_support
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The momentum with the T before, the place in the homotopy, and the support."""
+        state: dict[str, NDArray[Any]] = {
+            "momentum": np.full(1, self.momentum),
+            "iteration": np.full(1, self.iteration),
+            "l1_weights": self.l1_weights.copy(),
+        }
+        if self.previous is not None:
+            state["previous"] = np.array(self.previous, order="C")
+        if self.support is not None:
+            state["support"] = np.array(self.support, order="C")
+        return state
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take them up."""
+        self.momentum, self.iteration = float(state["momentum"][0]), int(state["iteration"][0])
+        self.l1_weights = state["l1_weights"]
+        self.previous, self.support = state.get("previous"), state.get("support")
 
     def _project(self, matrix: Array) -> Array:
         return project_spectrum(matrix, self.config.max_condition, self.norm)

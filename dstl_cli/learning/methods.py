@@ -1,6 +1,7 @@
 """The learning methods by name, and what the loop asks of each."""
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from dstl_cli.config import LearnConfig
 
 Array = NDArray[np.float64]
+State = dict[str, NDArray[Any]]  # what a method carries from one update to the next, by name
 
 
 class Method(Protocol):
@@ -24,6 +26,12 @@ class Method(Protocol):
 
     def deliver(self, factor: Array) -> Array:
         """The T handed to the user: with every bound of the method kept."""
+
+    def state(self) -> State:
+        """What is carried from one update to the next, apart from T; copies, contiguous."""
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on as the method whose state this was."""
 
 
 class Dct:
@@ -44,6 +52,12 @@ class Dct:
     def deliver(self, factor: Array) -> Array:
         return factor
 
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        pass
+
 
 def make_method(gram: Array, config: LearnConfig) -> Method:
     """The method named in `config` for patches with this Gram matrix Yt Yt' (n, n)."""
@@ -57,7 +71,7 @@ def make_method(gram: Array, config: LearnConfig) -> Method:
     if config.method == "sparse-bresler":
         return Bresler(gram, config.logdet_weight, density=config.density or 0.2)
     if config.method == "conditioned":
-        return Conditioned(gram, config.max_condition, norm)
+        return Conditioned(gram, config.max_condition, norm, density=config.density)
     if config.method == "dsect":
         return Dsect(gram, config, norm)
     return Dct(gram)

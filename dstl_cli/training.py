@@ -1,0 +1,399 @@
+"""Learning from collections: a bounded sample of their patches, then updates of T on one batch of it at a time.
+
+Every method is driven by Yt Yt', which is summed once over the sample, and by X Yt', for which each update of T has
+
+    S <- (1 - g) S + g (N / N_b) X_b Yt_b',      X_b = H(T Yt_b),
+
+with the newest batch b weighted by g: one half at first, in the end the batch's share of the sample, so that S is
+then an average over the last pass. With a single batch g = 1, which is learning as in `learning.learner.learn`.
+
+The cost that is watched is what the method makes small: ||T Yt - X|| / ||Yt||, beside which the DCT is scaled to the
+norm of T; for `conditioned`, which fits its spectrum up to a common scale, ||T Yt - X|| / ||T Yt||.
+
+Patches have no mean, so there is nothing to learn about its coefficient, the first of the DCT: it is left out, and the
+delivered T has an entry of its own for it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from dstl_cli.coding import Coder, CodingPass
+from dstl_cli.config import LearnConfig
+from dstl_cli.learning.learner import Iteration, Shard, code
+from dstl_cli.learning.methods import make_method
+from dstl_cli.learning.spectrum import condition_number
+from dstl_cli.patches import check_image, positions
+from dstl_cli.threads import one_blas_thread
+from dstl_cli.train_config import TrainConfig
+from dstl_cli.transforms import Transform, dct_matrix
+
+Array = NDArray[np.float64]
+Array32 = NDArray[np.float32]
+Levels = NDArray[np.int64]
+State = dict[str, NDArray[Any]]
+
+ROWS = 8192  # patches taken from a picture or worked on at a time
+FIDELITY = 0.01 / 20  # mu of the coder that sets the levels; the DCT's levels hardly depend on it
+FIRST_SHARE = 0.5  # weight of the newest batch in the first update
+GAIN = 1e-4  # a cost that is lower by less than this share of it is not better
+
+
+class PatchSample:
+    """A random sample of at most `count` patches of a stream of pictures, in memory that does not grow with it.
+
+    Each picture offers min(its patches, count) of them, each offer with a random key; the smallest keys of all are
+    kept. So every offer has the same chance, whatever the order and number of the pictures.
+    """
+
+    def __init__(self, patch_size: int, count: int, seed: int, *, least_energy: float = 0.0) -> None:
+        """least_energy: patches whose sum of squares, without their mean, is not above it are not taken."""
+        self.patch_size = patch_size
+        self.count = count
+        self.seed = seed
+        self.least_energy = least_energy
+        self.filled = 0
+        self._keys = np.empty(count)
+        self._patches = np.empty((count, patch_size**2), dtype=np.float32)
+
+    @classmethod
+    def for_training(cls, config: TrainConfig) -> Self:
+        """The sample to learn from."""
+        return cls(config.patch_size, config.train_patches, config.seed, least_energy=least_energy(config))
+
+    @classmethod
+    def for_validation(cls, config: TrainConfig) -> Self:
+        """The sample for the held-out cost."""
+        return cls(config.patch_size, config.held_out_patches, config.seed, least_energy=least_energy(config))
+
+    def add(self, image: NDArray[np.generic], *place: int) -> None:
+        """Let a grey picture offer its patches; `place` numbers it, and with the seed decides its random numbers."""
+        check_image(image)
+        height, width = (len(positions(length, self.patch_size)) for length in image.shape)
+        rng = np.random.default_rng([self.seed, *place])
+        keys = rng.random(min(height * width, self.count))
+        keys = keys[keys < self._limit()]
+        chosen = rng.choice(height * width, size=len(keys), replace=False, shuffle=False)
+        windows = sliding_window_view(image, (self.patch_size, self.patch_size))
+        for start in range(0, len(keys), ROWS):
+            part = slice(start, start + ROWS)
+            patches = windows[np.divmod(chosen[part], width)].astype(np.float64).reshape(-1, self.patch_size**2)
+            patches -= patches.mean(axis=1, keepdims=True)
+            wanted = np.einsum("ij,ij->i", patches, patches) > self.least_energy
+            self._keep(keys[part][wanted], patches[wanted])
+
+    def patches(self) -> Array32:
+        """The sample in random order: (N, n), without their means."""
+        return self._patches[: self.filled][np.argsort(self._keys[: self.filled])]
+
+    def state(self) -> State:
+        """What there is so far, as arrays."""
+        return {"keys": self._keys[: self.filled], "patches": self._patches[: self.filled]}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what there was."""
+        keys, patches = state["keys"], state["patches"]
+        if keys.ndim != 1 or len(keys) > self.count or patches.shape != (len(keys), self.patch_size**2):
+            raise ValueError("the sample does not have the size asked for")
+        self.filled = len(keys)
+        self._keys[: self.filled] = keys
+        self._patches[: self.filled] = patches
+
+    def _limit(self) -> float:
+        """Keys from here on are not kept."""
+        return float(self._keys.max()) if self.filled == self.count else 1.0
+
+    def _keep(self, keys: Array, patches: Array) -> None:
+        """Take the new patches; of all, those with the smallest keys stay, in place."""
+        everything = np.concatenate((self._keys[: self.filled], keys))
+        stays = np.ones(len(everything), dtype=bool)
+        if len(everything) > self.count:
+            stays[np.argpartition(everything, self.count - 1)[self.count :]] = False
+        incoming = np.flatnonzero(stays[self.filled :])
+        free = np.concatenate((np.flatnonzero(~stays[: self.filled]), np.arange(self.filled, self.count)))
+        places = free[: len(incoming)]
+        self._keys[places] = keys[incoming]
+        self._patches[places] = patches[incoming]
+        self.filled = min(len(everything), self.count)
+
+
+def least_energy(config: TrainConfig) -> float:
+    """The energy of patches that the coder gives no coefficient at all; none is that low for fixed levels."""
+    if config.sparsity_level is not None:
+        return 0.0
+    return ((1 + FIDELITY) * config.coding.error_scale * config.sigma * config.patch_size) ** 2
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """A sample in the DCT domain (N, n-1), in single precision, and the sparsity level of each patch (N,)."""
+
+    coefficients: Array32
+    levels: Levels
+
+    @classmethod
+    def from_patches(cls, patches: Array32, config: TrainConfig) -> Self:
+        """The set of these patches without means (N, n), which are overwritten."""
+        size = config.patch_size
+        levels = np.full(len(patches), config.sparsity_level or 0, dtype=np.int64)
+        most = config.coding.most_coefficients(size)
+        coder = Coder.build(Transform.dct(size), error_scale=config.coding.error_scale, fidelity=FIDELITY, most=most)
+        for start in range(0, len(patches), ROWS):
+            part = slice(start, start + ROWS)
+            if config.sparsity_level is None:
+                levels[part] = coder.leave_out(patches[part] / np.float32(config.sigma))[1]
+            patches[part, 1:] = patches[part].astype(np.float64) @ dct_matrix(size)[1:].T
+        return cls(patches[:, 1:], np.minimum(levels, size**2 - 1))
+
+    def part(self, start: int, stop: int) -> Shard:
+        """Some of the patches in double precision."""
+        return Shard(self.coefficients[start:stop].astype(np.float64), self.levels[start:stop])
+
+    def gram(self) -> Array:
+        """Yt Yt' of the whole set, (n-1, n-1)."""
+        total = np.zeros((self.coefficients.shape[1],) * 2)
+        for start in range(0, len(self.levels), ROWS):
+            rows = self.coefficients[start : start + ROWS].astype(np.float64)
+            total += rows.T @ rows
+        return total
+
+    def norm(self) -> float:
+        """||Yt||."""
+        rows = range(0, len(self.levels), ROWS)
+        return float(np.sqrt(sum(np.sum(self.coefficients[r : r + ROWS].astype(np.float64) ** 2) for r in rows)))
+
+    def errors(self, factor: Array) -> tuple[float, float]:
+        """||T Yt - X|| over the whole set, and the same relative to ||T Yt||."""
+        parts = [code(factor, [self.part(start, start + ROWS)]) for start in range(0, len(self.levels), ROWS)]
+        return _errors(sum(part.error**2 for part in parts), sum(part.energy**2 for part in parts))
+
+
+def _errors(left_out: float, energy: float) -> tuple[float, float]:
+    """The error of a set that leaves out so much of its energy, and the relative error."""
+    return float(np.sqrt(left_out)), float(np.sqrt(left_out / energy)) if energy > 0 else 0.0
+
+
+def without_mean(config: LearnConfig, n: int) -> LearnConfig:
+    """What is left of the bounds on T (n, n) for T without the mean's row and column."""
+    density = config.density
+    if density is not None:
+        density = min(1.0, max(density, (density * n**2 - 1) / (n - 1) ** 2))
+    return replace(config, density=density, frobenius_norm=config.norm_for(n) * math.sqrt((n - 1) / n))
+
+
+def with_mean(factor: Array) -> Array:
+    """T (n, n) with an entry for the mean that changes neither the condition number nor the mean square of the rest."""
+    whole = np.zeros((len(factor) + 1,) * 2)
+    whole[0, 0] = np.linalg.norm(factor) / math.sqrt(len(factor))
+    whole[1:, 1:] = factor
+    return whole
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A transform learnt from a collection, how it came about, and its cost beside that of the DCT.
+
+    The costs are those of the delivered T, not of the iterate it was made from.
+    """
+
+    transform: Transform
+    history: tuple[Iteration, ...]
+    held_out: tuple[float, ...]  # the held-out cost after every iteration; empty without a validation set
+    stop_reason: str  # "iterations", "no improvement" or "stopped"
+    best_iteration: int
+    cost: float
+    dct_cost: float
+    held_out_cost: float | None
+    held_out_dct_cost: float | None
+    coded_patches: int  # the work: patches coded to learn, held-out ones not counted
+
+
+class Training:
+    """Learning with mini-batches, one update a step; its state can be kept and taken up again.
+
+    The state passes through `state` and `restore` of the method in every step, so that a training that was
+    interrupted and resumed cannot differ from one that was not.
+    """
+
+    def __init__(self, data: TrainingSet, config: TrainConfig, validation: TrainingSet | None = None) -> None:
+        """Make ready; `begin` or `restore` comes next."""
+        if not len(data.levels) or (validation is not None and not len(validation.levels)):
+            raise ValueError("There are no patches to learn from.")
+        if not np.isfinite(data.coefficients).all():
+            raise ValueError("The patches to learn from hold numbers that are not finite.")
+        self.data = data
+        self.config = config
+        self.validation = validation
+        self.iterations = 0 if config.learn.method == "dct" else config.learn.iterations
+        count = config.batches_for(len(data.levels))
+        self.edges = [int(edge) for edge in np.linspace(0, len(data.levels), count + 1).round()]
+        with one_blas_thread():
+            gram = data.gram()
+            self.method = make_method(gram, without_mean(config.learn, config.patch_size**2))
+        self.size = len(gram)
+        self.factor = np.eye(self.size)  # T without the mean's row and column
+        self.best = self.factor
+        self.moments = np.zeros_like(gram)  # S
+        self.norm = data.norm()
+        self.held_out_norm = 0.0 if validation is None else validation.norm()
+        self.relative = config.learn.method == "conditioned"  # which cost is watched
+        self.left_out = np.zeros(count)  # of every batch when it was last coded
+        self.energy = np.zeros(count)
+        self.dct_cost = self.held_out_dct_cost = 0.0  # at its own norm
+        self.history: list[Iteration] = []
+        self.held_out: list[float] = []
+        self.coded_patches = 0
+
+    @property
+    def batches(self) -> int:
+        """In how many batches the sample is cut."""
+        return len(self.edges) - 1
+
+    @property
+    def costs(self) -> list[float]:
+        """What is to become small, after every iteration: the held-out cost, else that of the training patches."""
+        if self.validation is not None:
+            return self.held_out
+        return [record.relative_error if self.relative else record.error / self.norm for record in self.history]
+
+    @property
+    def best_iteration(self) -> int:
+        """The iteration of the lowest cost; 0 before the first."""
+        return int(np.argmin(self.costs)) + 1 if self.history else 0
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why there is no further step; None while there is one."""
+        if len(self.history) >= self.iterations:
+            return "iterations"
+        return "no improvement" if self._waited() >= self.config.patience else None
+
+    def begin(self) -> None:
+        """The first T, and the codes of all batches under it."""
+        with one_blas_thread():
+            self.factor = np.ascontiguousarray(self.method.start(self._code_all(np.eye(self.size))))
+            self.dct_cost = _errors(self.left_out.sum(), self.energy.sum())[1]
+            self.moments = self._code_all(self.factor)
+            self.best = self.factor
+            if self.validation is not None:
+                self.held_out_dct_cost = self.validation.errors(np.eye(self.size))[1]
+
+    def step(self) -> Iteration:
+        """One update of T, and one batch coded under it."""
+        number = len(self.history)
+        with one_blas_thread():
+            factor = np.ascontiguousarray(self.method.update(self.factor, self.moments))
+            self.method.restore(self.method.state())
+            batch = self._batch_of(number)
+            share = self._share_of(number)
+            scale = len(self.data.levels) / (self.edges[batch + 1] - self.edges[batch])
+            coded = self._code(factor, batch)
+            self.moments = (1 - share) * self.moments + share * scale * coded.cross
+            error, relative = _errors(self.left_out.sum(), self.energy.sum())
+            density = float(np.count_nonzero(with_mean(factor)) / (self.size + 1) ** 2)
+            self.history.append(Iteration(number + 1, error, relative, condition_number(factor), density))
+            if self.validation is not None:
+                self.held_out.append(self._cost(self.validation, self.held_out_norm, factor))
+            self.factor = factor
+            if self.best_iteration == number + 1:
+                self.best = factor
+        return self.history[-1]
+
+    def finish(self) -> Trained:
+        """The best T so far, brought within its bounds, and what it is worth."""
+        with one_blas_thread():
+            factor = self.method.deliver(self.best)
+            held_out = None if self.validation is None else self._cost(self.validation, self.held_out_norm, factor)
+            scale = 1.0 if self.relative else float(np.linalg.norm(factor)) / np.sqrt(self.size)
+            return Trained(
+                transform=Transform(self.config.patch_size, with_mean(factor), self.config.learn.method),
+                history=tuple(self.history),
+                held_out=tuple(self.held_out),
+                stop_reason=self.stop_reason or "stopped",
+                best_iteration=self.best_iteration,
+                cost=self._cost(self.data, self.norm, factor),
+                dct_cost=scale * self.dct_cost,
+                held_out_cost=held_out,
+                held_out_dct_cost=None if self.validation is None else scale * self.held_out_dct_cost,
+                coded_patches=self.coded_patches,
+            )
+
+    def state(self) -> State:
+        """Everything a later training on the same data needs to go on, as arrays."""
+        own: State = {
+            "factor": self.factor,
+            "best": self.best,
+            "moments": self.moments,
+            "left_out": self.left_out.copy(),
+            "energy": self.energy.copy(),
+            "costs_of_dct": np.array([self.dct_cost, self.held_out_dct_cost]),
+            "coded_patches": np.array([self.coded_patches]),
+            "history": np.array([astuple(record) for record in self.history]).reshape(-1, 5),
+            "held_out": np.array(self.held_out),
+        }
+        return own | {f"method.{key}": value for key, value in self.method.state().items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from such a state instead of from `begin`."""
+        square, vector, rows = (self.size, self.size), (self.batches,), len(state["history"])
+        shapes = {
+            "factor": square, "best": square, "moments": square, "left_out": vector, "energy": vector,
+            "costs_of_dct": (2,), "coded_patches": (1,), "history": (rows, 5),
+            "held_out": (0 if self.validation is None else rows,),
+        }  # fmt: skip
+        for key, shape in shapes.items():
+            if state[key].shape != shape or not np.isfinite(state[key]).all():
+                raise ValueError(f"its entry {key} is not what this training left")
+        self.factor, self.best, self.moments = state["factor"], state["best"], state["moments"]
+        self.left_out, self.energy = state["left_out"].copy(), state["energy"].copy()
+        self.dct_cost, self.held_out_dct_cost = map(float, state["costs_of_dct"])
+        self.coded_patches = int(state["coded_patches"][0])
+        self.history = [Iteration(int(row[0]), *map(float, row[1:])) for row in state["history"]]
+        self.held_out = [float(cost) for cost in state["held_out"]]
+        prefix = "method."
+        own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        self.method.restore(own)
+
+    def _code(self, factor: Array, batch: int) -> CodingPass:
+        """Code a batch and take down what it leaves out."""
+        start, stop = self.edges[batch], self.edges[batch + 1]
+        coded = code(factor, [self.data.part(start, stop)])
+        self.left_out[batch], self.energy[batch] = coded.error**2, coded.energy**2
+        self.coded_patches += stop - start
+        return coded
+
+    def _code_all(self, factor: Array) -> Array:
+        """X Yt' over all batches."""
+        cross = np.zeros_like(factor)
+        for batch in range(self.batches):
+            cross += self._code(factor, batch).cross
+        return cross
+
+    def _cost(self, data: TrainingSet, norm: float, factor: Array) -> float:
+        """The cost of T on a whole set of patches with ||Yt|| = norm."""
+        error, relative = data.errors(factor)
+        return relative if self.relative else error / norm
+
+    def _batch_of(self, number: int) -> int:
+        """Which batch an iteration (from 0) codes: in every pass all of them, in a new random order."""
+        turn, place = divmod(number, self.batches)
+        return int(np.random.default_rng([self.config.seed, turn]).permutation(self.batches)[place])
+
+    def _share_of(self, number: int) -> float:
+        """The weight g of the newest batch in an iteration (from 0)."""
+        last = 1 / self.batches
+        first = max(FIRST_SHARE, last)
+        return first + (last - first) * number / max(1, self.iterations - 1)
+
+    def _waited(self) -> int:
+        """How many iterations ago the cost was last better than before."""
+        lowest, since = np.inf, 0
+        for cost in self.costs:
+            better = cost < lowest * (1 - GAIN)
+            lowest, since = (cost, 0) if better else (lowest, since + 1)
+        return since
