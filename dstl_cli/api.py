@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.colour import check_pixels, root_mean_square, working_channel
-from dstl_cli.config import DenoiseConfig
-from dstl_cli.denoising import channel_sigmas, denoise_pixels
+from dstl_cli.config import named_config, paper_config
+from dstl_cli.denoising import Tools, channel_sigmas, denoise_pixels
+from dstl_cli.files.ready import ready_transform
 from dstl_cli.learning.learner import Shard, learn
 from dstl_cli.patches import sample
 from dstl_cli.transforms import Transform
@@ -20,18 +21,24 @@ def denoise(
     array: NDArray[np.generic],
     *,
     sigma: float | None = None,
-    preset: str = "paper",
+    quality: str = "standard",
     transform: Transform | None = None,
+    adapt: bool = False,
     jobs: int | None = None,
     **settings: Any,
 ) -> NDArray[np.generic]:
     """Denoise a grey (H, W) or RGB (H, W, 3) picture of uint8, uint16, float32 or float64; dtype and shape stay.
 
     sigma: noise deviation, on the 0-255 scale for integers whatever their depth, in the array's own units for
-    floats; estimated if not given. settings: fields of DenoiseConfig or LearnConfig, e.g. method="dct", seed=1.
+    floats; estimated if not given. quality: "fast", "standard" or "best", or "paper" for the paper's protocol.
+    transform: used as it is, or with `adapt` as the start of learning. settings: fields of the quality's
+    configuration in dstl_cli.config, e.g. method="dct", seed=1.
     """
-    config = DenoiseConfig.preset(preset, **settings)
-    return denoise_pixels(array, sigma, config, transform=transform, jobs=jobs).pixels
+    if adapt and transform is None:
+        raise ValueError("adapt needs a transform to start from.")
+    config = named_config(quality, **settings)
+    tools = Tools(transform=transform, adapting=adapt, ready=ready_transform, jobs=jobs)
+    return denoise_pixels(array, sigma, config, tools).pixels
 
 
 def estimate_sigma(array: NDArray[np.generic]) -> float:
@@ -50,7 +57,7 @@ def learn_transform(
     """
     if not images:
         raise ValueError("There are no pictures to learn from.")
-    config = DenoiseConfig.preset("paper", **{"train_patches": 20_000, **settings})
+    config = paper_config(**{"train_patches": 20_000, **settings})
     rng = np.random.default_rng(config.seed)
     level = config.first_coefficients(config.patch_size) if sparsity_level is None else sparsity_level
     share = max(1, config.train_patches // len(images))

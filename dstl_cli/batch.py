@@ -1,7 +1,7 @@
 """One picture file from start to end: read, denoise page by page, write; and what there is to say about it."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.colour import Depth, root_mean_square
-from dstl_cli.config import DenoiseConfig
-from dstl_cli.denoising import Account, denoise_pixels
+from dstl_cli.config import Settings
+from dstl_cli.denoising import Account, Tools, denoise_pixels
 from dstl_cli.errors import DstlError, FileProblem
 from dstl_cli.files.images import (
     ImageInfo,
@@ -24,7 +24,6 @@ from dstl_cli.files.images import (
 )
 from dstl_cli.files.inputs import Job
 from dstl_cli.progress import Progress, part_of
-from dstl_cli.transforms import Transform
 
 Pixels = NDArray[Any]
 
@@ -34,9 +33,8 @@ class Order:
     """What is to be done with every picture of a run."""
 
     sigma: float | None
-    config: DenoiseConfig
-    transform: Transform | None = None
-    jobs: int | None = None
+    config: Settings
+    tools: Tools = field(default_factory=Tools)
     strip: bool = False
     force: bool = False
     resume: bool = False
@@ -83,9 +81,7 @@ def denoise_file(
     def denoised_page(index: int, page: Pixels) -> Pixels:
         share = part_of(progress, index, len(picture.specs))
         try:
-            result = denoise_pixels(
-                page, order.sigma, order.config, transform=order.transform, jobs=order.jobs, progress=share
-            )
+            result = denoise_pixels(page, order.sigma, order.config, order.tools, progress=share)
         except ValueError as error:
             raise DstlError(f"{job.source.name} cannot be denoised: {error}") from error
         if index == 0:

@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any
 
 METHODS = ("dct", "bresler", "conditioned", "sparse-bresler", "dsect")
 PRESETS = ("paper",)
+QUALITIES = ("fast", "standard", "best")
 
 
 def _require(condition: bool, sentence: str) -> None:
@@ -99,11 +100,111 @@ class DenoiseConfig:
             return self.rounds
         return 20 if sigma <= 50 else 5
 
-    @classmethod
-    def preset(cls, name: str, **changes: Any) -> Self:
-        """The settings called `name` with some of them changed, be they of denoising or of learning."""
-        _require(name in PRESETS, f"preset must be one of {', '.join(PRESETS)}, not {name!r}.")
-        own = {f.name for f in fields(cls)}
-        learn = {key: value for key, value in changes.items() if key not in own}
-        config = cls(**{key: value for key, value in changes.items() if key in own})
-        return replace(config, learn=replace(config.learn, **learn))
+
+def matched_error_scale(patch_size: int) -> float:
+    """C by which ||noise|| <= C sigma sqrt(n) is as likely as for 11x11 patches and C = 1.04.
+
+    The chi-square quantile of n degrees of freedom by Wilson and Hilferty: C^2 = (1 - 2/(9n) + z sqrt(2/(9n)))^3.
+    """
+    width = 2 / (9 * 11**2)
+    z = (1.04 ** (2 / 3) - 1 + width) / math.sqrt(width)
+    width = 2 / (9 * patch_size**2)
+    return float((1 - width + z * math.sqrt(width)) ** 1.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastConfig:
+    """Both passes with a ready transform, or with the DCT where that codes the picture as well."""
+
+    method: str = "dsect"  # or dct
+    patch_size: int = 11  # others than that of the ready transforms have the DCT
+    stride: int = 2  # between rows of patches
+    error_scale: float | None = None  # C; None: 1.04, or what matches it for other patch sizes
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_passes(self.patch_size, self.stride, self.error_scale, self.seed)
+        _require(
+            self.method in ("dct", "dsect"),
+            f"method must be dct or dsect where nothing is learnt, not {self.method!r}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveConfig:
+    """How a transform is adapted to one noisy picture."""
+
+    method: str = "dsect"
+    patch_size: int = 11
+    iterations: int = 18
+    max_condition: float = 1.25  # rho
+    density: float = 0.30  # share of the n^2 entries of T that may be nonzero
+    train_patches: int = 36_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_passes(self.patch_size, 1, None, self.seed)
+        LearnConfig(
+            method=self.method, iterations=self.iterations, max_condition=self.max_condition, density=self.density
+        )
+        _require(self.train_patches >= 1, f"train_patches must be at least 1, not {self.train_patches}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandardConfig(AdaptiveConfig):
+    """Both passes with a transform adapted to the picture."""
+
+    stride: int = 1  # between rows of patches
+    error_scale: float | None = None  # C; None: 1.04, or what matches it for other patch sizes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_passes(self.patch_size, self.stride, self.error_scale, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestConfig(AdaptiveConfig):
+    """Groups of similar patches: a first stage with a transform adapted to the picture, then ridge passes."""
+
+    patch_size: int = 8  # of the first stage
+
+
+def _check_passes(patch_size: int, stride: int, error_scale: float | None, seed: int) -> None:
+    """The checks that all settings share."""
+    DenoiseConfig(
+        patch_size=patch_size, stride=stride, error_scale=1.04 if error_scale is None else error_scale, seed=seed
+    )
+
+
+Settings = DenoiseConfig | FastConfig | StandardConfig | BestConfig
+
+_NAMED: dict[str, type[Settings]] = {
+    "paper": DenoiseConfig, "fast": FastConfig, "standard": StandardConfig, "best": BestConfig,
+}  # fmt: skip
+
+
+def named_config(name: str, **changes: Any) -> Settings:
+    """The settings called `name` (a quality or a preset) with some of them changed."""
+    _require(name in _NAMED, f"quality must be one of {', '.join(QUALITIES)}, or the preset paper, not {name!r}.")
+    kind = _NAMED[name]
+    for key in changes:
+        if key not in _names_of(kind):
+            owners = [other for other, its in _NAMED.items() if key in _names_of(its)]
+            if not owners:
+                raise TypeError(f"{key} is not a setting.")
+            raise ValueError(f"{key} is a setting of {', '.join(owners)}, not of {name}.")
+    return paper_config(**changes) if kind is DenoiseConfig else kind(**changes)
+
+
+def paper_config(**changes: Any) -> DenoiseConfig:
+    """The paper's protocol with some settings changed, be they of denoising or of learning."""
+    own = {item.name for item in fields(DenoiseConfig)}
+    config = DenoiseConfig(**{key: value for key, value in changes.items() if key in own})
+    learning = {key: value for key, value in changes.items() if key not in own}
+    return replace(config, learn=replace(config.learn, **learning))
+
+
+def _names_of(kind: type[Settings]) -> set[str]:
+    """The settings that a kind knows, those of its learning among them."""
+    names = {item.name for item in fields(kind)}
+    return names | {item.name for item in fields(LearnConfig)} if kind is DenoiseConfig else names

@@ -7,7 +7,7 @@ own peak. Colour: PSNR goes over all red, green and blue values, SSIM over the l
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from time import perf_counter
 
@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.colour import Depth, check_pixels
-from dstl_cli.config import DenoiseConfig
-from dstl_cli.denoising import denoise_grey, denoise_pixels, pad_to
+from dstl_cli.config import DenoiseConfig, Settings
+from dstl_cli.denoising import Tools, denoise_channels, denoise_pixels
 from dstl_cli.metrics import WINDOW, psnr, ssim, ssim_downsampled
 from dstl_cli.noise import add_noise
 from dstl_cli.progress import Progress, part_of
-from dstl_cli.transforms import Transform
 
 Array = NDArray[np.float64]
 Pixels = NDArray[np.generic]
@@ -41,11 +40,11 @@ class Quality:
 
 @dataclass(frozen=True)
 class Configuration:
-    """One way of denoising, by the name it has in tables; the transform is learnt where none is given."""
+    """One way of denoising, by the name it has in tables."""
 
     label: str
-    config: DenoiseConfig
-    transform: Transform | None = None
+    config: Settings
+    tools: Tools = field(default_factory=Tools)
 
 
 @dataclass(frozen=True)
@@ -192,15 +191,12 @@ def _denoise(
     progress: Progress | None = None,
 ) -> Array:
     """The denoised picture in units, as a file of the clean picture's depth would come out but for rounding."""
-    config, transform = configuration.config, configuration.transform
+    config, tools = configuration.config, replace(configuration.tools, jobs=jobs)
     if noisy.ndim == 3 or data_range is None:
-        result = denoise_pixels(noisy, sigma, config, transform=transform, jobs=jobs, progress=progress)
+        result = denoise_pixels(noisy, sigma, config, tools, progress=progress)
         return _clipped(result.pixels.astype(np.float64), data_range)
-    padded = pad_to(noisy, transform.patch_size if transform else config.patch_size)
-    image = denoise_grey(
-        padded, sigma, config, data_range=data_range, transform=transform, jobs=jobs, progress=progress
-    ).image
-    return _clipped(image[: noisy.shape[0], : noisy.shape[1]].astype(np.float64), data_range)
+    (done,) = denoise_channels(lambda _: noisy, [sigma], config, tools, data_range=data_range, progress=progress)
+    return _clipped(done.image.astype(np.float64), data_range)
 
 
 def _clipped(image: Array, data_range: Range | None) -> Array:
@@ -208,12 +204,12 @@ def _clipped(image: Array, data_range: Range | None) -> Array:
 
 
 def warm_up(configuration: Configuration) -> None:
-    """Denoise a few pixels, so that loading the compiled kernels is not counted in the first row's seconds."""
-    config = replace(
-        configuration.config, rounds=1, train_patches=50, learn=replace(configuration.config.learn, iterations=1)
-    )
-    noisy = add_noise(np.full((40, 40), WHITE / 2), 20.0, seed=0)
-    _denoise(noisy, 20.0, replace(configuration, config=config), (0.0, WHITE), 1)
+    """Denoise a small picture, so that loading the compiled kernels is not counted in the first row's seconds."""
+    config = configuration.config
+    if isinstance(config, DenoiseConfig):  # its rounds all do the same
+        config = replace(config, rounds=1, learn=replace(config.learn, iterations=1))
+    squares = np.kron(np.indices((8, 8)).sum(axis=0) % 2, np.ones((16, 16))) * WHITE
+    _denoise(add_noise(squares, 20.0, seed=0), 20.0, replace(configuration, config=config), (0.0, WHITE), 1)
 
 
 def mean_rows(rows: Iterable[Row], *, of_each_picture: bool = False) -> list[Mean]:

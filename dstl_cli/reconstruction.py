@@ -5,9 +5,7 @@ cuts are, every patch is coded by itself, and the overlap-add is exact (see `add
 bands nor the number of threads changes a bit of the result.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 from dstl_cli.coding import Array32, Coder, Counts
 from dstl_cli.patches import positions, summation_steps
 from dstl_cli.progress import Progress
+from dstl_cli.threads import in_order
 
 Array = NDArray[np.float64]
 
@@ -100,7 +99,7 @@ def estimate_image(
     bands = [rows[start : start + height] for start in range(0, len(rows), height)]
     result = np.empty(image.shape, dtype=result_type(image))
     open_sums = Sums(0, np.zeros((0, image.shape[1])), np.zeros((0, image.shape[1])))
-    for done, sums in enumerate(_in_order(work.run, bands, jobs), start=1):
+    for done, sums in enumerate(in_order(work.run, bands, jobs), start=1):
         closed_until = int(bands[done][0]) if done < len(bands) else image.shape[0]
         open_sums = _close_rows(_joined(open_sums, sums), closed_until, result)
         if progress is not None:
@@ -129,25 +128,3 @@ def _close_rows(sums: Sums, until: int, result: NDArray[np.floating[Any]]) -> Su
     cut = until - sums.first_row
     result[sums.first_row : until] = sums.total[:cut] / sums.weight[:cut]
     return Sums(until, sums.total[cut:], sums.weight[cut:])
-
-
-def _in_order(run: Callable[[NDArray[np.intp]], Sums], bands: list[NDArray[np.intp]], jobs: int) -> Iterator[Sums]:
-    """Results of `run` over `bands` in order, on `jobs` threads, never many more of them waiting than threads."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1, user_api="blas"):
-        if jobs == 1:
-            yield from map(run, bands)
-            return
-        with ThreadPoolExecutor(jobs) as pool:
-            waiting: deque[Future[Sums]] = deque()
-            try:
-                for band in bands:
-                    waiting.append(pool.submit(run, band))
-                    if len(waiting) > 2 * jobs:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()

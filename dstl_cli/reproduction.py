@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.config import DenoiseConfig, LearnConfig
-from dstl_cli.denoising import denoise_grey
+from dstl_cli.denoising import Tools, denoise_grey
 from dstl_cli.learning.learner import Iteration, Shard, code, learn
 from dstl_cli.metrics import psnr, ssim_downsampled
 from dstl_cli.patches import extract, positions
@@ -62,7 +62,7 @@ def table_row(
 ) -> TableRow:
     """Denoise one noisy picture as the table does, and measure against the clean one (0 to 255)."""
     start = perf_counter()
-    result = denoise_grey(noisy, sigma, config, data_range=PIXEL_RANGE, jobs=jobs)
+    result = denoise_grey(noisy, sigma, config, Tools(jobs=jobs), data_range=PIXEL_RANGE)
     seconds = perf_counter() - start
     printed = printed_cell(image, sigma, config.learn.method)
     transform = result.transform

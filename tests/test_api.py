@@ -10,7 +10,8 @@ import dstl_cli
 from dstl_cli import Transform, denoise, estimate_sigma, learn_transform
 from dstl_cli.metrics import psnr
 
-SMALL: dict[str, Any] = {"patch_size": 6, "rounds": 2, "iterations": 5, "train_patches": 300}
+LEARNING: dict[str, Any] = {"patch_size": 6, "iterations": 5, "train_patches": 300}
+SMALL = LEARNING | {"quality": "paper", "rounds": 2}
 UNIT = {"uint8": 1, "uint16": 257, "float32": 1, "float64": 1}
 
 
@@ -43,6 +44,30 @@ def test_denoise_keeps_dtype_and_shape_and_removes_noise(camera: NDArray[np.uint
     assert not np.shares_memory(result, noisy)
     scale = UNIT[dtype]
     assert psnr(clean, result / scale) > psnr(clean, noisy / scale) + 4
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
+@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.parametrize("quality", ["fast", "standard", "best"])
+def test_every_quality_keeps_dtype_and_shape(camera: NDArray[np.uint8], dtype: str, colour: bool, quality: str) -> None:
+    clean = in_colour(camera) if colour else camera
+    noisy = with_noise(clean, dtype)
+    before = noisy.copy()
+    result = cleaned(noisy, sigma=20, quality=quality)
+    assert (result.dtype, result.shape) == (noisy.dtype, noisy.shape)
+    np.testing.assert_array_equal(noisy, before)
+    scale = UNIT[dtype]
+    assert psnr(clean, result / scale) > psnr(clean, noisy / scale) + 5
+
+
+@pytest.mark.parametrize("quality", ["fast", "standard", "best"])
+@pytest.mark.parametrize("scale", [1 / 255, 1e-6, 1e6])
+def test_every_quality_takes_floats_in_any_unit(camera: NDArray[np.uint8], quality: str, scale: float) -> None:
+    noisy = with_noise(camera, "float64")
+    usual = cleaned(noisy, sigma=20, quality=quality)
+    scaled = cleaned(noisy * scale, sigma=20 * scale, quality=quality) / scale
+    np.testing.assert_allclose(scaled, usual, atol=0.5)
+    assert np.abs(scaled - usual).mean() < 1e-3
 
 
 @pytest.mark.parametrize("method", ["dct", "bresler", "conditioned", "sparse-bresler", "dsect"])
@@ -110,7 +135,7 @@ def test_floats_may_be_negative_and_are_not_clipped(camera: NDArray[np.uint8]) -
 
 
 def test_a_learnt_transform_can_be_used_again(camera: NDArray[np.uint8]) -> None:
-    transform = learn_transform([camera, camera.T], **(SMALL | {"train_patches": 1000}))
+    transform = learn_transform([camera, camera.T], **(LEARNING | {"train_patches": 1000}))
     assert isinstance(transform, Transform)
     assert (transform.patch_size, transform.method, transform.factor.shape) == (6, "dsect", (36, 36))
     assert transform.condition <= 1 + 1e-6
@@ -121,7 +146,7 @@ def test_a_learnt_transform_can_be_used_again(camera: NDArray[np.uint8]) -> None
 
 def test_learn_transform(camera: NDArray[np.uint8]) -> None:
     images: list[NDArray[Any]] = [camera, in_colour(camera), camera.astype(np.float32), camera.astype(np.uint16) * 257]
-    small = SMALL | {"train_patches": 1000}
+    small = LEARNING | {"train_patches": 1000}
     for method in ("bresler", "conditioned", "sparse-bresler", "dsect", "dct"):
         assert learn_transform(images, method=method, **small).method == method
     first, again, other = (learn_transform(images, seed=seed, **small).factor for seed in (0, 0, 1))
@@ -170,7 +195,8 @@ def test_sigma_is_estimated_if_not_given(camera: NDArray[np.uint8]) -> None:
         ({"sigma": float("nan")}, "sigma"),
         ({"sigma": float("inf")}, "sigma"),
         ({"sigma": 20, "method": "bm3d"}, "method"),
-        ({"sigma": 20, "preset": "none"}, "preset"),
+        ({"sigma": 20, "quality": "none"}, "quality"),
+        ({"sigma": 20, "adapt": True}, "adapt needs a transform"),
         ({"sigma": 20, "density": 0}, "density"),
         ({"sigma": 20, "patch_size": 0}, "patch_size"),
         ({"sigma": 20, "max_condition": 0.5}, "max_condition"),

@@ -5,12 +5,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
-from dstl_cli.config import METHODS, PRESETS, DenoiseConfig, LearnConfig, check_sigma
+from dstl_cli.config import (
+    METHODS,
+    QUALITIES,
+    DenoiseConfig,
+    LearnConfig,
+    StandardConfig,
+    check_sigma,
+    matched_error_scale,
+    named_config,
+    paper_config,
+)
 
 
 def test_the_paper_preset_is_the_paper_protocol() -> None:
-    config = DenoiseConfig.preset("paper")
+    config = paper_config()
     assert config == DenoiseConfig()
     assert (config.patch_size, config.stride, config.train_patches, config.error_scale) == (11, 1, 500, 1.04)
     assert (config.first_coefficients(11), config.most_coefficients(11)) == (12, 72)
@@ -24,22 +35,21 @@ def test_the_paper_preset_is_the_paper_protocol() -> None:
 
 def test_five_methods() -> None:
     assert METHODS == ("dct", "bresler", "conditioned", "sparse-bresler", "dsect")
-    assert "paper" in PRESETS
 
 
 def test_presets_take_changes_of_both_stages() -> None:
-    config = DenoiseConfig.preset("paper", seed=3, patch_size=8, method="bresler", iterations=7)
+    config = paper_config(seed=3, patch_size=8, method="bresler", iterations=7)
     assert (config.seed, config.patch_size, config.learn.method, config.learn.iterations) == (3, 8, "bresler", 7)
     assert config.learn.l1_weight == 1e4
-    given = DenoiseConfig.preset("paper", learn=LearnConfig(clip=0.5), iterations=7)
+    given = paper_config(learn=LearnConfig(clip=0.5), iterations=7)
     assert (given.learn.clip, given.learn.iterations) == (0.5, 7)
 
 
 def test_rounds() -> None:
-    assert DenoiseConfig.preset("paper", method="dct").rounds_at(20) == 0
-    assert DenoiseConfig.preset("paper", method="dct", rounds=3).rounds_at(20) == 0
-    assert DenoiseConfig.preset("paper", rounds=3).rounds_at(100) == 3
-    assert DenoiseConfig.preset("paper", rounds=0).rounds_at(20) == 0
+    assert paper_config(method="dct").rounds_at(20) == 0
+    assert paper_config(method="dct", rounds=3).rounds_at(20) == 0
+    assert paper_config(rounds=3).rounds_at(100) == 3
+    assert paper_config(rounds=0).rounds_at(20) == 0
 
 
 @pytest.mark.parametrize("first_level", [1e-9, 0.1, 0.5, 1.0])
@@ -93,8 +103,51 @@ def test_bad_denoising_settings_are_refused_by_name(name: str, value: Any) -> No
 
 
 def test_unknown_presets_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"preset must be one of paper.*not 'fast-and-good'"):
-        DenoiseConfig.preset("fast-and-good")
+    with pytest.raises(ValueError, match=r"fast, standard, best, or the preset paper, not 'fast-and-good'"):
+        named_config("fast-and-good")
+
+
+def test_every_name_has_its_own_settings() -> None:
+    assert named_config("paper", rounds=3) == paper_config(rounds=3)
+    standard = named_config("standard", density=0.2)
+    assert isinstance(standard, StandardConfig)
+    assert (standard.patch_size, standard.max_condition, standard.density) == (11, 1.25, 0.2)
+    assert named_config("fast").stride == 2  # type: ignore[union-attr]
+    assert named_config("best").patch_size == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "owners"),
+    [("standard", "rounds", "paper"), ("fast", "density", "paper, standard, best"), ("best", "stride", "paper, fast")],
+)
+def test_a_setting_of_another_quality_is_named_with_its_owners(name: str, setting: str, owners: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{setting} is a setting of {owners}.*, not of {name}\.$"):
+        named_config(name, **{setting: 1})
+    with pytest.raises(TypeError, match="sharpness is not a setting"):
+        named_config(name, sharpness=1)
+
+
+@pytest.mark.parametrize("name", QUALITIES)
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("patch_size", 0), ("patch_size", 33), ("method", "bm3d"), ("seed", -1), ("stride", 0), ("stride", 12),
+     ("error_scale", 0.0), ("density", 0.0), ("density", 1.1), ("max_condition", 0.9), ("iterations", -1),
+     ("train_patches", 0)],
+)  # fmt: skip
+def test_settings_out_of_range_are_refused_by_every_quality(name: str, setting: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{setting} "):
+        named_config(name, **{setting: value})
+
+
+def test_fast_learns_nothing() -> None:
+    with pytest.raises(ValueError, match="method must be dct or dsect"):
+        named_config("fast", method="bresler")
+
+
+def test_the_error_scale_of_other_patch_sizes_is_as_likely() -> None:
+    likely = [chi2.cdf(matched_error_scale(size) ** 2 * size**2, size**2) for size in (4, 8, 11, 16, 32)]
+    assert matched_error_scale(11) == pytest.approx(1.04, abs=1e-12)
+    np.testing.assert_allclose(likely, likely[2], atol=2e-3)
 
 
 @pytest.mark.parametrize("sigma", [-1.0, NAN, INF, -INF])

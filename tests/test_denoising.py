@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dstl_cli.config import METHODS, DenoiseConfig
-from dstl_cli.denoising import available_cores, denoise_grey, learn_on_picture, make_coder
+from dstl_cli.config import METHODS, DenoiseConfig, paper_config
+from dstl_cli.denoising import Tools, available_cores, denoise_grey, learn_on_picture, make_coder
 from dstl_cli.transforms import Transform
 
 Array = NDArray[np.float64]
@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 def small(method: str = "dsect", **changes: Any) -> DenoiseConfig:
     """Settings that take a moment."""
     settings: dict[str, Any] = {"method": method, "rounds": 2, "train_patches": 300}
-    return DenoiseConfig.preset("paper", **(settings | changes))
+    return paper_config(**(settings | changes))
 
 
 def with_noise(clean: NDArray[np.uint8], sigma: float, seed: int = 0) -> Array:
@@ -61,8 +61,8 @@ def test_the_transform_handed_over_keeps_its_bounds(camera: NDArray[np.uint8], m
 
 def test_the_same_seed_gives_the_same_bytes_on_any_number_of_threads(camera: NDArray[np.uint8]) -> None:
     noisy = with_noise(camera[:64, :64], 20.0)
-    first = denoise_grey(noisy, 20.0, small(), jobs=1)
-    again = denoise_grey(noisy, 20.0, small(), jobs=3)
+    first = denoise_grey(noisy, 20.0, small(), Tools(jobs=1))
+    again = denoise_grey(noisy, 20.0, small(), Tools(jobs=3))
     other = denoise_grey(noisy, 20.0, small(seed=1))
     assert first.image.tobytes() == again.image.tobytes()
     assert first.history == again.history
@@ -103,7 +103,7 @@ def test_a_turned_image_gives_the_same_result_turned(camera: NDArray[np.uint8]) 
 def test_a_given_transform_is_used_as_it_is(camera: NDArray[np.uint8]) -> None:
     noisy = with_noise(camera[:40, :40], 20.0)
     transform = Transform.dct(8)
-    result = denoise_grey(noisy, 20.0, small("dsect"), transform=transform)  # of another patch size than the settings
+    result = denoise_grey(noisy, 20.0, small("dsect"), Tools(transform))  # of another patch size than the settings
     assert result.transform is transform
     assert result.history == ()
     np.testing.assert_array_equal(result.image, denoise_grey(noisy, 20.0, small("dct", patch_size=8)).image)
@@ -113,7 +113,7 @@ def test_a_given_transform_of_small_patches_with_a_large_stride(camera: NDArray[
     """The settings cannot see it, but pixels would be left uncovered: refused in a sentence."""
     noisy = with_noise(camera[:40, :40], 20.0)
     with pytest.raises(ValueError, match="stride"):
-        denoise_grey(noisy, 20.0, small("dct", stride=9), transform=Transform.dct(4))
+        denoise_grey(noisy, 20.0, small("dct", stride=9), Tools(Transform.dct(4)))
 
 
 def test_learning_rounds_go_on_from_each_other(camera: NDArray[np.uint8]) -> None:

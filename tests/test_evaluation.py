@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-from dstl_cli.config import DenoiseConfig
+from dstl_cli.config import DenoiseConfig, paper_config
+from dstl_cli.denoising import Tools
 from dstl_cli.evaluation import (
     Configuration,
     Mean,
@@ -48,7 +49,7 @@ PAPER_TABLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "paper_t
 
 
 def config(method: str = "dct", **changes: Any) -> DenoiseConfig:
-    return DenoiseConfig.preset("paper", **({"method": method, "patch_size": 6} | changes))
+    return paper_config(**({"method": method, "patch_size": 6} | changes))
 
 
 DCT = Configuration("dct", config())
@@ -143,7 +144,7 @@ def test_the_downsampled_ssim_is_that_of_the_printed_dct_column(image: str, sigm
     clean, noisy = (
         read_picture(PAPER_TABLE / name).pages[0] for name in (f"{image}.png", f"{image}_sigma{sigma:g}.tiff")
     )
-    paper = DenoiseConfig.preset("paper", method="dct", error_scale=1.15)
+    paper = paper_config(method="dct", error_scale=1.15)
     denoised = denoise_grey(noisy.astype(np.float64), sigma, paper, data_range=(0.0, 255.0)).image
     row = measure_pair(image, 1, clean, denoised, ssim_kind="downsampled")
     printed = printed_cell(image, sigma, "dct")
@@ -182,6 +183,7 @@ def test_a_grey_row_is_that_of_the_papers_table(camera: Pixels, method: str) -> 
     way = Configuration(method, config(method, rounds=2, iterations=3, train_patches=200))
     (trial,) = noise_trials("camera", 1, camera, [20.0], [way], seed=3, ssim_kind="downsampled")
     noisy = add_noise(camera, 20.0, seed=3)
+    assert isinstance(way.config, DenoiseConfig)
     expected = table_row("camera", camera.astype(np.float64), noisy, 20.0, way.config)
     assert (trial.row.psnr, trial.row.ssim, trial.row.noisy_psnr) == (expected.psnr, expected.ssim, expected.noisy_psnr)
     np.testing.assert_array_equal(trial.noisy, noisy.clip(0, 255))
@@ -232,7 +234,7 @@ def test_pictures_smaller_than_a_patch_work(shape: tuple[int, ...]) -> None:
 
 
 def test_a_given_transform_is_used(camera: Pixels) -> None:
-    given_one = Configuration("mine", config("dsect", rounds=5), Transform.dct(6))
+    given_one = Configuration("mine", config("dsect", rounds=5), Tools(Transform.dct(6)))
     (learnt,), (mine,) = (list(noise_trials("a", 1, camera[:50, :50], [20.0], [way])) for way in (DCT, given_one))
     np.testing.assert_array_equal(mine.denoised, learnt.denoised)
     warm_up(given_one)

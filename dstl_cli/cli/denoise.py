@@ -8,7 +8,7 @@ import typer
 
 from dstl_cli.cli import options
 from dstl_cli.cli.console import progress_bar, report_error
-from dstl_cli.config import DenoiseConfig, LearnConfig
+from dstl_cli.config import AdaptiveConfig, DenoiseConfig, LearnConfig
 from dstl_cli.errors import DstlError, UsageProblem
 from dstl_cli.progress import Progress, part_of
 
@@ -72,45 +72,57 @@ def denoise(
             rich_help_panel=FILES,
         ),
     ] = None,
+    quality: Annotated[
+        options.Quality | None,
+        typer.Option(
+            help="Fast has a ready transform, standard learns one on the picture, best uses groups of similar patches.",
+            show_default="standard",
+            rich_help_panel=LEARNING,
+        ),
+    ] = None,
     method: Annotated[
-        options.Method, typer.Option(help="How the transform is learnt.", rich_help_panel=LEARNING)
-    ] = options.Method.DSECT,
+        options.Method | None,
+        typer.Option(help="How the transform is learnt.", show_default="dsect", rich_help_panel=LEARNING),
+    ] = None,
     preset: Annotated[
-        options.Preset, typer.Option(help="Settings by name: paper is the paper's protocol.", rich_help_panel=LEARNING)
-    ] = options.Preset.PAPER,
+        options.Preset | None,
+        typer.Option(
+            help="Settings by name instead of a quality: paper is the paper's protocol.", rich_help_panel=LEARNING
+        ),
+    ] = None,
     transform: Annotated[
         Path | None,
         typer.Option(help="Use this learnt transform (.npz) instead of learning one.", rich_help_panel=LEARNING),
     ] = None,
+    adapt: Annotated[
+        bool,
+        typer.Option("--adapt", help="Learn on the picture, starting from --transform.", rich_help_panel=LEARNING),
+    ] = False,
     save_transform: Annotated[
         Path | None,
         typer.Option(help="Keep the learnt transform in this .npz file (one picture).", rich_help_panel=LEARNING),
     ] = None,
     patch_size: Annotated[
         int | None,
-        typer.Option(
-            help="Side of a patch in pixels.", show_default=str(DenoiseConfig().patch_size), rich_help_panel=LEARNING
-        ),
+        typer.Option(help="Side of a patch in pixels.", show_default="11, 8 for best", rich_help_panel=LEARNING),
     ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
-            help="Step between patches; 1 is best.", show_default=str(DenoiseConfig().stride), rich_help_panel=LEARNING
+            help="Step between patches (rows of patches, but for paper); 1 is best.",
+            show_default="1, 2 for fast",
+            rich_help_panel=LEARNING,
         ),
     ] = None,
     error_scale: Annotated[
         float | None,
-        typer.Option(
-            help="C of the coder: larger removes more.",
-            show_default=str(DenoiseConfig().error_scale),
-            rich_help_panel=LEARNING,
-        ),
+        typer.Option(help="C of the coder: larger removes more.", show_default="1.04", rich_help_panel=LEARNING),
     ] = None,
     max_condition: Annotated[
         float | None,
         typer.Option(
             help="Bound on the condition number of the transform.",
-            show_default=f"{LearnConfig().max_condition:g}",
+            show_default=f"{AdaptiveConfig().max_condition:g}, {LearnConfig().max_condition:g} for paper",
             rich_help_panel=LEARNING,
         ),
     ] = None,
@@ -118,26 +130,32 @@ def denoise(
         float | None,
         typer.Option(
             help="Share of nonzero entries the learnt factor may have.",
-            show_default="by the l1 weight",
+            show_default=f"{AdaptiveConfig().density:g}, by the l1 weight for paper",
             rich_help_panel=LEARNING,
         ),
     ] = None,
     iterations: Annotated[
         int | None,
         typer.Option(
-            help="Learning iterations in a round.", show_default=str(LearnConfig().iterations), rich_help_panel=LEARNING
+            help="Learning iterations (for paper: in a round).",
+            show_default=f"{AdaptiveConfig().iterations}, {LearnConfig().iterations} for paper",
+            rich_help_panel=LEARNING,
         ),
     ] = None,
     rounds: Annotated[
         int | None,
         typer.Option(
-            help="Learning rounds, each on new patches.", show_default="20, 5 above sigma 50", rich_help_panel=LEARNING
+            help="Only for paper: learning rounds, each on new patches.",
+            show_default="20, 5 above sigma 50",
+            rich_help_panel=LEARNING,
         ),
     ] = None,
     train_patches: Annotated[
         int | None,
         typer.Option(
-            help="Patches drawn for a round.", show_default=str(DenoiseConfig().train_patches), rich_help_panel=LEARNING
+            help="Patches to learn from (for paper: in a round).",
+            show_default=f"{AdaptiveConfig().train_patches}, {DenoiseConfig().train_patches} for paper",
+            rich_help_panel=LEARNING,
         ),
     ] = None,
     seed: options.Seed = 0,
@@ -155,24 +173,29 @@ def denoise(
 
     Example: dstl denoise noisy.png --sigma 20
     """
+    if quality is not None and preset is not None:
+        raise UsageProblem("--quality and --preset both name the settings; give one of them.")
+    name = str(preset or quality or options.Quality.STANDARD)
     config = options.build_config(
-        preset,
+        name,
         {
-            "method": str(method), "patch_size": patch_size, "stride": stride, "error_scale": error_scale,
+            "method": method and str(method), "patch_size": patch_size, "stride": stride, "error_scale": error_scale,
             "max_condition": max_condition, "density": density, "iterations": iterations, "rounds": rounds,
             "train_patches": train_patches, "seed": seed,
         },
     )  # fmt: skip
+    _check_adapting(adapt, transform, name, method)
     deviation = options.parse_sigma(sigma)
     _check_names(suffix, output or ("-" if "-" in inputs else ""), json)
     from dstl_cli.batch import Order
+    from dstl_cli.denoising import Tools
     from dstl_cli.files.inputs import find_inputs, plan_jobs, prepare_folders, split_done
+    from dstl_cli.files.ready import ready_transform
     from dstl_cli.files.transforms import load_transform
 
-    order = Order(
-        sigma=deviation, config=config, transform=load_transform(transform).transform if transform else None,
-        jobs=jobs, strip=strip, force=force, resume=resume,
-    )  # fmt: skip
+    given = load_transform(transform).transform if transform else None
+    tools = Tools(transform=given, adapting=adapt, ready=ready_transform, jobs=jobs)
+    order = Order(sigma=deviation, config=config, tools=tools, strip=strip, force=force, resume=resume)
     folders = [Path(path) for path in (output, residual, compare) if path is not None and path != "-"]
     found = find_inputs(inputs, recursive=recursive, made_suffix=suffix, results=folders)
     if save_transform is not None and len(found.inputs) != 1:
@@ -187,10 +210,24 @@ def denoise(
     if json:
         from dstl_cli.files.reports import to_json
 
-        settings = {"sigma": sigma, "preset": str(preset), **asdict(config), "transform": transform and str(transform)}
+        settings = {
+            "sigma": sigma, "quality": None if preset else name, "preset": preset and str(preset), **asdict(config),
+            "transform": transform and str(transform), "adapt": adapt,
+        }  # fmt: skip
         typer.echo(to_json("denoise", settings=settings, files=run.records, summary=run.summary))
     if run.summary["failed"]:
         raise typer.Exit(1)
+
+
+def _check_adapting(adapt: bool, transform: Path | None, name: str, method: options.Method | None) -> None:
+    """Refuse --adapt where there is nothing to start from or nothing is learnt."""
+    if not adapt:
+        return
+    if transform is None:
+        raise UsageProblem("--adapt starts from a learnt transform; give it with --transform.")
+    if name == options.Quality.FAST or method == options.Method.DCT:
+        what = "--quality fast" if name == options.Quality.FAST else "--method dct"
+        raise UsageProblem(f"--adapt learns and {what} does not; leave one of them out.")
 
 
 def _check_names(suffix: str, output: str, json: bool) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from dstl_cli.cli import options
 from dstl_cli.cli.console import compact_table, progress_bar, report_error, stdout_console
-from dstl_cli.config import METHODS
+from dstl_cli.config import METHODS, PRESETS, QUALITIES
 from dstl_cli.errors import DstlError, UsageProblem
 from dstl_cli.progress import Progress, part_of
 
@@ -52,6 +52,14 @@ def evaluate(
     sigma: Annotated[
         str | None,
         typer.Option(help="Add noise of these deviations, e.g. 5,10,20, and denoise it.", rich_help_panel=NOISE),
+    ] = None,
+    quality: Annotated[
+        str | None,
+        typer.Option(
+            help="Qualities to denoise with, separated by commas: fast, standard, best, or paper for its protocol.",
+            show_default="standard",
+            rich_help_panel=NOISE,
+        ),
     ] = None,
     method: Annotated[
         str | None,
@@ -94,15 +102,15 @@ def evaluate(
     if min_psnr is not None and not math.isfinite(min_psnr):
         raise UsageProblem(f"--min-psnr takes a number of decibels, not {min_psnr:g}.")
     sigmas = None if sigma is None else list(dict.fromkeys(options.parse_numbers(sigma, "--sigma")))
-    if sigmas is None and (method is not None or transform or repeats > 1):
-        raise UsageProblem("--method, --transform and --repeats need --sigma, the noise to add.")
+    if sigmas is None and (quality is not None or method is not None or transform or repeats > 1):
+        raise UsageProblem("--quality, --method, --transform and --repeats need --sigma, the noise to add.")
     from dstl_cli.files.reports import to_json, write_csv
 
     task: _Pairs | _Noise
     if sigmas is None:
         task = _Pairs(_pairs(inputs, recursive))
     else:
-        chosen = configurations(method, transform or [], seed)
+        chosen = configurations(quality, method, transform or [], seed)
         task = _Noise(_clean_pictures(inputs, recursive), sigmas, chosen, repeats, seed, jobs)
     files = [item.path for item in task.inputs if item.path is not None]
     options.check_outputs({"--csv": csv, "--report": report}, files, force=force)
@@ -124,23 +132,50 @@ def evaluate(
     _check_floor(run.means, min_psnr)
 
 
-def configurations(method: str | None, transforms: Sequence[Path], seed: int) -> "list[Configuration]":
-    """The ways of denoising that are to be compared, each under the name it has in the table."""
+def configurations(
+    quality: str | None, method: str | None, transforms: Sequence[Path], seed: int
+) -> "list[Configuration]":
+    """The ways of denoising that are to be compared, each under the name it has in the table.
+
+    Every quality with every method, then every quality with every transform.
+    """
+    from dstl_cli.denoising import Tools
     from dstl_cli.evaluation import Configuration
     from dstl_cli.files.names import display_name
+    from dstl_cli.files.ready import ready_transform
     from dstl_cli.files.transforms import load_transform
 
-    names = [] if method is None and transforms else options.parse_names(method or "dsect", "--method", METHODS)
+    qualities = list(dict.fromkeys(options.parse_names(quality or "standard", "--quality", (*QUALITIES, *PRESETS))))
+    methods: list[str | None] = [None] if method is None else []
+    if method is not None:
+        methods += dict.fromkeys(options.parse_names(method, "--method", METHODS))
+    elif transforms and quality is None:
+        methods = []
+    tools = Tools(ready=ready_transform)
     found = [
-        Configuration(name, options.build_config("paper", {"method": name, "seed": seed}))
-        for name in dict.fromkeys(names)
+        Configuration(
+            _label(name, chosen, several=len(qualities) > 1),
+            options.build_config(name, {"method": chosen, "seed": seed}),
+            tools,
+        )
+        for name in qualities
+        for chosen in methods
     ]
     short = [path.name for path in transforms]
     for path in dict.fromkeys(transforms):
-        config = options.build_config("paper", {"seed": seed})
         label = display_name(path.name if short.count(path.name) == 1 else path)
-        found.append(Configuration(label, config, load_transform(path).transform))
+        given = Tools(transform=load_transform(path).transform)
+        for name in qualities:
+            config = options.build_config(name, {"seed": seed})
+            found.append(Configuration(_label(name, label, several=len(qualities) > 1), config, given))
     return found
+
+
+def _label(quality: str, part: str | None, *, several: bool) -> str:
+    """What a way of denoising is called: by its quality, by its method or transform, or by both."""
+    if part is None:
+        return quality
+    return f"{quality} {part}" if several else part
 
 
 # What is measured

@@ -1,15 +1,18 @@
 """Options that several commands share, written once."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-from dstl_cli.config import DenoiseConfig
+from dstl_cli.config import Settings, named_config
 from dstl_cli.errors import UsageProblem
+
+Config = TypeVar("Config")
 
 
 class Method(StrEnum):
@@ -26,6 +29,14 @@ class Preset(StrEnum):
     """The presets, as choices."""
 
     PAPER = "paper"
+
+
+class Quality(StrEnum):
+    """The qualities, as choices."""
+
+    FAST = "fast"
+    STANDARD = "standard"
+    BEST = "best"
 
 
 LEARNING, OUTPUT = "Learning and coding", "Output"
@@ -95,11 +106,16 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *,
             raise UsageProblem(f"{name} exists; use --force to overwrite it.")
 
 
-def build_config(preset: str, settings: dict[str, object]) -> DenoiseConfig:
-    """The preset with the options that were given; a value out of range is a wrong usage."""
+def build_config(name: str, settings: Mapping[str, object]) -> Settings:
+    """The settings of a quality or preset with the options that were given."""
+    return checked(partial(named_config, name), settings)
+
+
+def checked(make: Callable[..., Config], settings: Mapping[str, object]) -> Config:
+    """What `make` gives for the options that were given; a value out of range is a wrong usage."""
     given = {key: value for key, value in settings.items() if value is not None}
     try:
-        return DenoiseConfig.preset(preset, **given)
+        return make(**given)
     except ValueError as error:
         text = str(error)
         name = text.split(" ", 1)[0]

@@ -9,7 +9,7 @@ import typer
 
 from dstl_cli.cli import options
 from dstl_cli.cli.console import compact_table, progress_bar, stdout_console
-from dstl_cli.config import METHODS
+from dstl_cli.config import METHODS, paper_config
 from dstl_cli.errors import DstlError, UsageProblem
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def table(
     deviations = options.parse_numbers(sigmas, "--sigmas")
     chosen = options.parse_names(methods, "--methods", METHODS)
     configs = [
-        options.build_config("paper", {"method": method, "error_scale": error_scale, "seed": seed}) for method in chosen
+        options.checked(paper_config, {"method": method, "error_scale": error_scale, "seed": seed}) for method in chosen
     ]
     rows: list[TableRow] = []
     total = len(names) * len(deviations) * len(configs)

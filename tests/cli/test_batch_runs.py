@@ -21,7 +21,10 @@ from PIL import Image
 from running import Outcome, Pixels, command, environment, refused, run, run_process, scene, temporaries
 
 FAST = ("--method", "dct", "--sigma", "20", "--patch-size", "6")
-SMALL = ("--rounds", "2", "--iterations", "5", "--train-patches", "300", "--patch-size", "6", "--sigma", "20")
+SMALL = (
+    "--preset", "paper", "--rounds", "2", "--iterations", "5", "--train-patches", "300", "--patch-size", "6",
+    "--sigma", "20",
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -16,16 +16,20 @@ from dstl_cli import denoise
 from dstl_cli.version import __version__
 
 FAST = ("--method", "dct", "--sigma", "20", "--patch-size", "6")
-SMALL = ("--rounds", "2", "--iterations", "5", "--train-patches", "300", "--patch-size", "6", "--sigma", "20")
+SMALL = (
+    "--preset", "paper", "--rounds", "2", "--iterations", "5", "--train-patches", "300", "--patch-size", "6",
+    "--sigma", "20",
+)  # fmt: skip
+QUALITIES = (("--quality", "fast"), (), ("--quality", "best"), ("--preset", "paper", "--rounds", "2"))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 50), (40, 2), (3, 5), (10, 11), (11, 11), (1, 1, 3), (9, 30, 3)])
 @pytest.mark.parametrize("method", ["dct", "dsect"])
-def test_any_size_works(shape: tuple[int, ...], method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("quality", QUALITIES, ids=str)
+def test_any_size_works(shape: tuple[int, ...], method: str, quality: tuple[str, ...], tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", scene(shape))
     for sigma in ("auto", "20"):
-        small = ("--rounds", 2, "--iterations", 2, "--force")
-        done = run("denoise", tmp_path / "a.npy", "--sigma", sigma, "--method", method, *small)
+        done = run("denoise", tmp_path / "a.npy", "--sigma", sigma, "--method", method, *quality, "--force")
         assert done.code == 0, done.stderr
         result = np.load(tmp_path / "a_denoised.npy")
         assert (result.shape, result.dtype) == (shape, np.uint8)
@@ -35,12 +39,14 @@ def test_any_size_works(shape: tuple[int, ...], method: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("shape", [(48, 64), (48, 64, 3)])
-@pytest.mark.parametrize("method", ["dct", "dsect"])
-def test_sixteen_and_eight_bits_give_the_same_picture(shape: tuple[int, ...], method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("quality", QUALITIES, ids=str)
+def test_sixteen_and_eight_bits_give_the_same_picture(
+    shape: tuple[int, ...], quality: tuple[str, ...], tmp_path: Path
+) -> None:
     eight = scene(shape)
     np.save(tmp_path / "eight.npy", eight)
     np.save(tmp_path / "sixteen.npy", eight.astype(np.uint16) * 257)
-    done = run("denoise", tmp_path / "eight.npy", tmp_path / "sixteen.npy", *SMALL, "--method", method)
+    done = run("denoise", tmp_path / "eight.npy", tmp_path / "sixteen.npy", "--sigma", 20, *quality)
     assert done.code == 0
     low, high = (np.load(tmp_path / f"{name}_denoised.npy") for name in ("eight", "sixteen"))
     assert high.dtype == np.uint16
@@ -84,10 +90,11 @@ def test_warnings_about_the_estimate_go_to_stderr(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sigma", ["1e-300", "1e-30", "1e-6", "1e6", "1e30", "1e200", "1e300"])
-def test_an_absurd_sigma_is_refused_or_does_what_it_must(sigma: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("quality", QUALITIES, ids=str)
+def test_an_absurd_sigma_is_refused_or_does_what_it_must(sigma: str, quality: tuple[str, ...], tmp_path: Path) -> None:
     noisy = scene()
     np.save(tmp_path / "a.npy", noisy)
-    done = run("denoise", tmp_path / "a.npy", "--method", "dct", "--sigma", sigma)
+    done = run("denoise", tmp_path / "a.npy", "--method", "dct", "--sigma", sigma, *quality)
     if done.code != 0:
         refused(done, done.code, "sigma")
         assert done.code in (1, 2)
@@ -113,7 +120,7 @@ def test_the_real_program_writes_beside_the_input_and_says_so(tmp_path: Path) ->
     assert (tmp_path / "a.png").read_bytes() == before
     result = np.asarray(Image.open(tmp_path / "a_denoised.png"))
     np.testing.assert_array_equal(
-        result, denoise(noisy, sigma=20, rounds=2, iterations=5, train_patches=300, patch_size=6)
+        result, denoise(noisy, sigma=20, quality="paper", rounds=2, iterations=5, train_patches=300, patch_size=6)
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "a_denoised.png"]
 
@@ -264,12 +271,13 @@ def test_residual_of_sigma_zero_is_flat_grey(tmp_path: Path) -> None:
 # --- seeds and threads --------------------------------------------------------------------------------
 
 
-def test_the_seed_decides_and_the_threads_do_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quality", [SMALL, ("--sigma", "10"), ("--sigma", "10", "--quality", "best")], ids=str)
+def test_the_seed_decides_and_the_threads_do_not(quality: tuple[str, ...], tmp_path: Path) -> None:
     Image.fromarray(scene((90, 700))).save(tmp_path / "a.png")  # several bands of work
     results = {}
     for jobs, seed in ((1, 0), (2, 0), (3, 0), (1, 1)):
         out = tmp_path / f"{jobs}_{seed}.png"
-        done = run("denoise", tmp_path / "a.png", "-o", out, *SMALL, "--jobs", jobs, "--seed", seed)
+        done = run("denoise", tmp_path / "a.png", "-o", out, *quality, "--jobs", jobs, "--seed", seed)
         assert done.code == 0
         results[jobs, seed] = out.read_bytes()
     assert results[1, 0] == results[2, 0] == results[3, 0]
@@ -280,9 +288,10 @@ def test_the_seed_decides_and_the_threads_do_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["dct", "bresler", "conditioned", "sparse-bresler", "dsect"])
-def test_every_method_denoises(method: str, tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", scene())
-    record = run("denoise", tmp_path / "a.npy", *SMALL, "--method", method, "--json").report["files"][0]
+@pytest.mark.parametrize("quality", [SMALL, ("--sigma", "10", "--patch-size", "6")], ids=str)
+def test_every_method_denoises(method: str, quality: tuple[str, ...], tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", scene((140, 160)))
+    record = run("denoise", tmp_path / "a.npy", *quality, "--method", method, "--json").report["files"][0]
     assert record["transform"]["method"] == method
     assert np.load(tmp_path / "a_denoised.npy").std() < 0.9 * scene().std()
 
@@ -299,13 +308,72 @@ def test_every_knob_changes_the_result_and_is_reported(option: str, value: float
     base = {"--rounds": 2, "--iterations": 5, "--train-patches": 300, "--patch-size": 8, "--sigma": 20}
     plain = [part for item in base.items() for part in item]
     turned = [part for item in (base | {option: value}).items() for part in item]
-    assert run("denoise", tmp_path / "a.npy", "-o", tmp_path / "plain.npy", *plain).code == 0
-    done = run("denoise", tmp_path / "a.npy", "-o", tmp_path / "turned.npy", *turned, "--json")
+    assert run("denoise", tmp_path / "a.npy", "-o", tmp_path / "plain.npy", "--preset", "paper", *plain).code == 0
+    done = run("denoise", tmp_path / "a.npy", "-o", tmp_path / "turned.npy", "--preset", "paper", *turned, "--json")
     assert done.code == 0
     settings = done.report["settings"]
     key = option.removeprefix("--").replace("-", "_")
     assert (settings | settings["learn"])[key] == value
     assert not np.array_equal(np.load(tmp_path / "plain.npy"), np.load(tmp_path / "turned.npy"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--patch-size", 6), ("--stride", 3), ("--error-scale", 0.8), ("--max-condition", 1.01), ("--density", 0.1),
+        ("--iterations", 3), ("--train-patches", 10_100), ("--method", "dct"), ("--quality", "fast"),
+    ],
+)  # fmt: skip
+def test_every_knob_of_standard_changes_the_result_and_is_reported(
+    option: str, value: float | str, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "a.npy", scene((120, 130)).astype(np.float64))
+    for name, more in (("plain", ()), ("turned", (option, value))):
+        done = run("denoise", tmp_path / "a.npy", "-o", tmp_path / f"{name}.npy", "--sigma", 10, *more, "--json")
+        assert done.code == 0
+    assert done.report["settings"][option.removeprefix("--").replace("-", "_")] == value
+    assert not np.array_equal(np.load(tmp_path / "plain.npy"), np.load(tmp_path / "turned.npy"))
+
+
+def test_bounds_of_standard_are_kept_exactly(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", scene((120, 130)))
+    for options, condition, density in (((), 1.25, 0.3), (("--max-condition", 1.1, "--density", 0.15), 1.1, 0.15)):
+        done = run("denoise", tmp_path / "a.npy", "--sigma", 10, *options, "--force", "--json")
+        transform = done.report["files"][0]["transform"]
+        assert 1 < transform["condition"] <= condition
+        assert 1 / 121 < transform["density"] <= density
+
+
+@pytest.mark.parametrize("quality", [(), ("--quality", "best"), ("--preset", "paper", "--rounds", 2)], ids=str)
+def test_a_transform_can_be_the_start_of_learning(quality: tuple[str | int, ...], tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", scene((120, 130)))
+    common: tuple[str | int, ...] = ("--sigma", 10, "--json", "--force", *quality)
+    first = run("denoise", tmp_path / "a.npy", *common, "--save-transform", tmp_path / "t.npz", "--patch-size", 7)
+    used = np.load(tmp_path / "a_denoised.npy")
+    assert first.report["files"][0]["transform"]["patch_size"] == 7
+    more = ("--transform", tmp_path / "t.npz", "--adapt", "--save-transform", tmp_path / "u.npz")
+    done = run("denoise", tmp_path / "a.npy", *common, *more)
+    assert done.code == 0, done.stderr
+    assert done.report["settings"]["adapt"] is True
+    assert done.report["files"][0]["transform"]["patch_size"] == 7
+    assert not np.array_equal(np.load(tmp_path / "a_denoised.npy"), used)
+    assert (tmp_path / "t.npz").read_bytes() != (tmp_path / "u.npz").read_bytes()
+
+
+def test_adapting_needs_something_to_start_from_and_to_learn(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", scene())
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    assert run("denoise", tmp_path / "a.png", *SMALL, "--save-transform", tmp_path / "t.npz").code == 0
+    given = ("denoise", tmp_path / "a.npy", "--adapt")
+    refused(run(*given), 2, "--adapt", "--transform")
+    for more in (("--quality", "fast"), ("--method", "dct")):
+        refused(run(*given, "--transform", tmp_path / "t.npz", *more), 2, "--adapt", more[0])
+
+
+def test_a_quality_and_a_preset_are_not_given_together(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", scene())
+    refused(run("denoise", tmp_path / "a.npy", "--quality", "best", "--preset", "paper"), 2, "--quality", "--preset")
+    refused(run("denoise", tmp_path / "a.npy", "--rounds", 3), 2, "--rounds", "paper", "standard")
 
 
 def test_bounds_are_kept(tmp_path: Path) -> None:
@@ -402,7 +470,7 @@ def test_sigma_must_be_a_number_of_at_least_zero(sigma: str, tmp_path: Path) -> 
         ("--density", "0"), ("--density", "1.5"), ("--density", "nan"), ("--max-condition", "0.5"),
         ("--max-condition", "nan"), ("--patch-size", "0"), ("--patch-size", "33"), ("--stride", "0"),
         ("--stride", "12"), ("--error-scale", "0"), ("--error-scale", "nan"), ("--error-scale", "inf"),
-        ("--iterations", "-1"), ("--rounds", "-1"), ("--train-patches", "0"),
+        ("--iterations", "-1"), ("--train-patches", "0"),
     ],
 )  # fmt: skip
 def test_values_out_of_range(option: str, value: str, tmp_path: Path) -> None:
@@ -471,7 +539,19 @@ def test_a_kept_transform_gives_the_bytes_of_the_learning_run(method: str, tmp_p
     Image.fromarray(scene((48, 64, 3))).save(tmp_path / "a.png")
     kept = tmp_path / "t.npz"
     assert run("denoise", tmp_path / "a.png", *SMALL, "--method", method, "--save-transform", kept).code == 0
-    done = run("denoise", tmp_path / "a.png", "-o", tmp_path / "b.png", "--sigma", 20, "--transform", kept, "--json")
+    done = run(
+        "denoise",
+        tmp_path / "a.png",
+        "-o",
+        tmp_path / "b.png",
+        "--sigma",
+        20,
+        "--preset",
+        "paper",
+        "--transform",
+        kept,
+        "--json",
+    )
     assert done.report["files"][0]["transform"]["method"] == method
     assert done.report["settings"]["transform"] == str(kept)
     assert (tmp_path / "b.png").read_bytes() == (tmp_path / "a_denoised.png").read_bytes()

@@ -19,6 +19,7 @@ from running import refused, run, run_process, scene, temporaries
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from dstl_cli.cli.evaluate import configurations
+from dstl_cli.config import named_config
 from dstl_cli.errors import UsageProblem
 from dstl_cli.files.transforms import TransformFile, save_transform
 from dstl_cli.transforms import Transform
@@ -230,19 +231,30 @@ def test_the_same_seed_gives_the_same_numbers_for_any_number_of_threads(tmp_path
 
 
 def test_configurations_are_named_and_made_in_one_place(transform: Path, tmp_path: Path) -> None:
-    assert [item.label for item in configurations(None, [], 0)] == ["dsect"]
-    both = configurations("dct,dsect,dct", [transform], 3)
-    assert [(item.label, item.config.learn.method, item.config.seed) for item in both] == [
-        ("dct", "dct", 3), ("dsect", "dsect", 3), ("small.npz", "dsect", 3),
+    (only,) = configurations(None, None, [], 0)
+    assert (only.label, only.config) == ("standard", named_config("standard"))
+    both = configurations(None, "dct,dsect,dct", [transform], 3)
+    assert [(item.label, item.config) for item in both] == [
+        ("dct", named_config("standard", method="dct", seed=3)),
+        ("dsect", named_config("standard", method="dsect", seed=3)),
+        ("small.npz", named_config("standard", seed=3)),
+    ]
+    assert [item.tools.transform is None for item in both] == [True, True, False]
+    assert [item.label for item in configurations(None, None, [transform], 0)] == ["small.npz"]
+    assert [item.label for item in configurations("fast,paper,fast", None, [], 0)] == ["fast", "paper"]
+    assert [item.label for item in configurations("fast,paper", "dct,dsect", [transform], 0)] == [
+        "fast dct", "fast dsect", "paper dct", "paper dsect", "fast small.npz", "paper small.npz",
     ]  # fmt: skip
-    assert [item.transform is None for item in both] == [True, True, False]
-    assert [item.label for item in configurations(None, [transform], 0)] == ["small.npz"]
     other = tmp_path / "deep" / transform.name
     other.parent.mkdir()
     other.write_bytes(transform.read_bytes())
-    assert [item.label for item in configurations(None, [transform, other], 0)] == [str(transform), str(other)]
+    assert [item.label for item in configurations(None, None, [transform, other], 0)] == [str(transform), str(other)]
     with pytest.raises(UsageProblem, match="'nonsense'"):
-        configurations("dct,nonsense", [], 0)
+        configurations(None, "dct,nonsense", [], 0)
+    with pytest.raises(UsageProblem, match="'nonsense'"):
+        configurations("fast,nonsense", None, [], 0)
+    with pytest.raises(UsageProblem, match="method must be dct or dsect"):
+        configurations("fast", "bresler", [], 0)
 
 
 def test_floats_are_measured_in_their_own_units(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import typer.main
 from running import run
 
 from dstl_cli.cli.app import app
-from dstl_cli.config import METHODS, PRESETS
+from dstl_cli.config import METHODS, PRESETS, QUALITIES
 
 PROJECT = Path(__file__).resolve().parents[2]
 TEXTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
@@ -80,10 +80,10 @@ def test_the_docs_name_no_option_that_is_not_there() -> None:
     assert found - known - GIVEN_BY_TYPER - OF_OTHER_PROGRAMS == set()
 
 
-def test_every_method_and_preset_is_documented_and_offered() -> None:
+def test_every_method_preset_and_quality_is_documented_and_offered() -> None:
     text = documented()
     shown = re.sub(r"\s*│\s*\n\s*│\s*", "", run("denoise", "--help").text)
-    for name in (*METHODS, *PRESETS):
+    for name in (*METHODS, *PRESETS, *QUALITIES):
         assert re.search(rf"\b{name}\b", text), name
         assert name in shown.replace(" ", ""), name
 
