@@ -23,7 +23,7 @@ from dstl_cli.config import (
 from dstl_cli.group_config import GroupConfig
 from dstl_cli.grouping import denoise_groups
 from dstl_cli.guided import denoise_guided
-from dstl_cli.learning.adaptive import ReadySource, adapt, choose_transform
+from dstl_cli.learning.adaptive import Adapted, ReadySource, adapt, choose_transform
 from dstl_cli.learning.learner import Iteration, Learnt, Shard, learn
 from dstl_cli.noise import estimate_sigma
 from dstl_cli.patches import check_image, positions, sample
@@ -144,7 +144,7 @@ def denoise_channels(
         images = [channel(index) for index in range(len(sigmas))]
         padded = [pad_to(image, length) for image in images]
         with one_blas_thread():
-            limited = [min(sigma, HIDING) for sigma in sigmas]
+            limited = [_telling(sigma, image) for sigma, image in zip(sigmas, images, strict=True)]
             together = _denoise_in_groups(padded, limited, config, tools, data_range, progress)
         return [_cropped(done, image.shape) for done, image in zip(together, images, strict=True)]
     results: list[Denoised] = []
@@ -156,6 +156,11 @@ def denoise_channels(
             tools = replace(tools, transform=done.transform, adapting=False)
         results.append(_cropped(done, image.shape))
     return results
+
+
+def _telling(sigma: float, image: NDArray[np.generic]) -> float:
+    """The deviation as far as it matters: 0 for what single precision cannot tell, at most what hides all."""
+    return 0.0 if sigma <= NEGLIGIBLE * float(np.abs(image).max()) else min(sigma, HIDING)
 
 
 def _cropped(done: Denoised, shape: tuple[int, ...]) -> Denoised:
@@ -207,12 +212,12 @@ def denoise_grey(
         raise ValueError(f"stride must be at most the transform's patch size {patch_size}, not {stride}.")
     for length in image.shape:
         positions(length, patch_size, stride)
-    if sigma <= NEGLIGIBLE * float(np.abs(image).max()):  # nothing that single precision could tell
+    if not _telling(sigma, image):
         return Denoised(image.astype(result_type(image)), None)
     with one_blas_thread():
         if isinstance(config, DenoiseConfig):
             return _denoise_as_published(image, sigma, config, tools, data_range, progress)
-        sigma = min(sigma, HIDING)
+        sigma = _telling(sigma, image)
         if isinstance(config, BestConfig):
             return _denoise_in_groups([image], [sigma], config, tools, data_range, progress)[0]
         return _denoise_by_passes(image, sigma, config, tools, data_range, progress)
@@ -239,14 +244,21 @@ def _denoise_by_passes(
     image: NDArray[np.generic], sigma: float, config: FastConfig | StandardConfig, tools: Tools,
     data_range: tuple[float, float] | None, progress: Progress | None,
 ) -> Denoised:  # fmt: skip
-    """Fast and standard quality: choose or learn a transform, code, shrink."""
+    """Fast and standard quality: choose or learn a transform, code, shrink; the DCT helps where that is unsure."""
     working, centre = _centred(image)
-    learnt = _transform_for(working, sigma, config, tools)
-    scale = config.error_scale or matched_error_scale(learnt.transform.patch_size)
-    estimate = denoise_guided(
-        working, sigma, learnt.transform, scale, stride=config.stride, jobs=tools.threads, progress=progress
-    )
-    return Denoised(_finished(estimate, centre, image, data_range), learnt.transform, learnt.history)
+    adapted = _transform_for(working, sigma, config, tools)
+    size = adapted.transform.patch_size
+    scale = config.error_scale or matched_error_scale(size)
+    transforms = [adapted.transform] if adapted.sure else [adapted.transform, Transform.dct(size)]
+    estimates = [
+        denoise_guided(
+            working, sigma, transform, scale, stride=config.stride, jobs=tools.threads,
+            progress=part_of(progress, index, len(transforms)),
+        )
+        for index, transform in enumerate(transforms)
+    ]  # fmt: skip
+    estimate = estimates[0] if adapted.sure else np.float32(0.5) * (estimates[0] + estimates[1])
+    return Denoised(_finished(estimate, centre, image, data_range), adapted.transform, adapted.history)
 
 
 def _denoise_in_groups(
@@ -255,13 +267,14 @@ def _denoise_in_groups(
 ) -> list[Denoised]:  # fmt: skip
     """Best quality: a transform for the first stage, then groups of similar patches of all channels."""
     prepared = [_centred(channel) for channel in channels]
-    learnt = _transform_for(prepared[0][0], sigmas[0], config, tools)
+    size = tools.patch_size_for(config)
+    adapted = _transform_for(prepared[0][0], sigmas[0], config, tools) if sigmas[0] else Adapted(Transform.dct(size))
     estimates = denoise_groups(
-        [working for working, _ in prepared], sigmas, learnt.transform, GroupConfig.for_sigma(max(sigmas)),
+        [working for working, _ in prepared], sigmas, adapted.transform, GroupConfig.for_sigma(max(sigmas)),
         jobs=tools.threads, progress=progress,
     )  # fmt: skip
     return [
-        Denoised(_finished(estimate, centre, channel, data_range), learnt.transform, learnt.history)
+        Denoised(_finished(estimate, centre, channel, data_range), adapted.transform, adapted.history)
         for estimate, (_, centre), channel in zip(estimates, prepared, channels, strict=True)
     ]
 
@@ -285,14 +298,16 @@ def _finished(
 
 def _transform_for(
     image: NDArray[np.float32], sigma: float, config: FastConfig | AdaptiveConfig, tools: Tools
-) -> Learnt:
-    """The transform given, chosen or learnt, with the history of its learning."""
+) -> Adapted:
+    """The transform given, chosen or learnt."""
     given = tools.transform
     if isinstance(config, AdaptiveConfig) and config.method != "dct" and (given is None or tools.adapting):
         return adapt(image, sigma, config, start=given, ready=tools.ready, jobs=tools.threads)
-    if given is None and config.method != "dct":
-        given = choose_transform(image, sigma, config.patch_size, ready=tools.ready, seed=config.seed)
-    return Learnt(given or Transform.dct(config.patch_size), (), "nothing to learn")
+    if given is not None:
+        return Adapted(given)
+    if config.method == "dct":
+        return Adapted(Transform.dct(config.patch_size))
+    return choose_transform(image, sigma, config.patch_size, ready=tools.ready, seed=config.seed)
 
 
 def make_coder(transform: Transform, sigma: float, config: DenoiseConfig) -> Coder:

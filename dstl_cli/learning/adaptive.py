@@ -8,11 +8,12 @@ the mean is apart, T acts on the rest. With hard thresholding H at t deviations 
     Z = polar(T + m (T - T_before))
 
 so that condition number 1 is kept throughout and noise, which gives X nothing but its rare large values, moves T
-little. The delivered T is the nearest one found with its nonzero entries and condition number within their bounds.
+little. The delivered T is a near one with its nonzero entries and condition number within their bounds.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from dstl_cli.config import AdaptiveConfig
 from dstl_cli.learning.bresler import Bresler
 from dstl_cli.learning.conditioned import within_budget
-from dstl_cli.learning.learner import Iteration, Learnt
+from dstl_cli.learning.learner import Iteration
 from dstl_cli.learning.spectrum import TOLERANCE, condition_number, project_spectrum
 from dstl_cli.scales import Scale, pyramid
 from dstl_cli.threads import in_order
@@ -41,21 +42,29 @@ TRIED = 6000  # patches on which transforms are compared
 SIGNAL = 12.0  # with less excess than this many times that of pure noise there is nothing to learn from
 BETTER = 1.0  # a ready transform must exceed the DCT by this many times the excess of pure noise
 SCARCE = 10_000  # with fewer patches than this, learning starts from a ready transform or not at all
+FEWEST = 1_500  # with fewer than this, nothing is chosen or learnt
 
 
 ReadySource = Callable[[float, int], Transform | None]  # a transform learnt elsewhere for this sigma and patch size
 
 
-def choose_transform(
-    image: Array32, sigma: float, patch_size: int, *, ready: ReadySource | None, seed: int
-) -> Transform:
+@dataclass(frozen=True)
+class Adapted:
+    """The transform for one picture, and how it came about."""
+
+    transform: Transform
+    history: tuple[Iteration, ...] = ()
+    sure: bool = True  # False: few patches speak for it, so the DCT's answer deserves to be heard too
+
+
+def choose_transform(image: Array32, sigma: float, patch_size: int, *, ready: ReadySource | None, seed: int) -> Adapted:
     """The ready transform for this noise, or the DCT where the picture's patches do not gain by it."""
     fitting = ready(sigma, patch_size) if ready is not None else None
     if fitting is not None:
         data = training_patches(image, sigma, patch_size, TRIED, seed)
-        if _has_signal(data) and _is_better(data, fitting.factor):
-            return fitting
-    return Transform.dct(patch_size)
+        if data.shape[1] >= FEWEST and _has_signal(data) and _is_better(data, fitting.factor):
+            return Adapted(fitting, sure=data.shape[1] >= TRIED)
+    return Adapted(Transform.dct(patch_size))
 
 
 def adapt(
@@ -66,25 +75,26 @@ def adapt(
     start: Transform | None = None,
     ready: ReadySource | None = None,
     jobs: int = 1,
-) -> Learnt:
-    """The transform for one noisy picture.
+) -> Adapted:
+    """The transform learnt on one noisy picture; what it starts from where there is not enough to learn from.
 
     start: what learning starts from; without it the better of the ready transform and the DCT.
     """
     size = start.patch_size if start is not None else config.patch_size
     data = training_patches(image, sigma, size, config.train_patches, config.seed)
     before = start or Transform.dct(size)
-    if not len(data) or not _has_signal(data):
-        return Learnt(before, (), "no signal")
+    if data.shape[1] < FEWEST or not _has_signal(data):
+        return Adapted(before)
+    scarce = data.shape[1] < min(SCARCE, config.train_patches)
     if start is None:
         fitting = ready(sigma, size) if ready is not None else None
         if fitting is not None and _is_better(data, fitting.factor):
             before = fitting
-        elif data.shape[1] < SCARCE:
-            return Learnt(before, (), "too few patches")
+        elif scarce:
+            return Adapted(before)
     strong = np.maximum(data.max(axis=0), -data.min(axis=0)) > 0.8 * THRESHOLD
     factor, history = _updated(np.ascontiguousarray(data[:, strong]), before.factor[1:, 1:], config, jobs)
-    return Learnt(Transform(size, _delivered(factor, config), config.method), history, "iterations")
+    return Adapted(Transform(size, _delivered(factor, config), config.method), history, sure=not scarce)
 
 
 def training_patches(image: Array32, sigma: float, patch_size: int, count: int, seed: int) -> Array32:

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.learning.spectrum import largest_entries
+from dstl_cli.learning.conditioned import within_budget
+from dstl_cli.learning.spectrum import condition_number, largest_entries
 
 Array = NDArray[np.float64]
+
+SINGULAR = 1e6  # condition number from which dropping entries is taken to have lost a direction
 
 
 class Bresler:
@@ -40,8 +43,13 @@ class Bresler:
         return new if self.kept is None else np.where(largest_entries(new, self.kept), new, 0.0)
 
     def deliver(self, factor: Array) -> Array:
-        """T as it is: the log-det penalty keeps it invertible, no bound is promised."""
-        return factor
+        """T as it is, no bound is promised: the log-det penalty keeps it invertible, but dropping entries may not.
+
+        Where it did not, the nearest T found that is, with as many entries.
+        """
+        if self.kept is None or condition_number(factor) < SINGULAR:
+            return factor
+        return within_budget(factor, self.kept, SINGULAR, float(np.linalg.norm(factor)))
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Nothing: every update is a function of T and X Yt' alone."""
