@@ -57,7 +57,7 @@ def test_every_quality_keeps_dtype_and_shape(camera: NDArray[np.uint8], dtype: s
     assert (result.dtype, result.shape) == (noisy.dtype, noisy.shape)
     np.testing.assert_array_equal(noisy, before)
     scale = UNIT[dtype]
-    assert psnr(clean, result / scale) > psnr(clean, noisy / scale) + 5
+    assert psnr(clean, result / scale) > psnr(clean, noisy / scale) + 4
 
 
 @pytest.mark.parametrize("quality", ["fast", "standard", "best"])

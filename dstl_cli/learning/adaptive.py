@@ -38,7 +38,7 @@ LOGDET_WEIGHT = 0.031  # lambda0 of the log-det methods
 LEARN_SIGMA = 60.0  # learning looks at the first scale with no more noise than this, and at the next coarser one
 SMALLEST_SIDE = 24  # of a scale
 PART = 4096  # patches coded at a time
-TRIED = 6000  # patches on which transforms are compared
+TRIED = 4000  # patches on which transforms are compared
 SIGNAL = 12.0  # with less excess than this many times that of pure noise there is nothing to learn from
 BETTER = 1.0  # a ready transform must exceed the DCT by this many times the excess of pure noise
 SCARCE = 10_000  # with fewer patches than this, learning starts from a ready transform or not at all
@@ -109,8 +109,8 @@ def training_patches(image: Array32, sigma: float, patch_size: int, count: int, 
     usable = [scale for scale in scales if scale.sigma <= LEARN_SIGMA][:2] or scales[-1:]
     analysis = dct_matrix(patch_size)[1:]
     parts = [
-        (analysis / scale.sigma).astype(np.float32) @ _sampled(scale, patch_size, count // len(usable), rng)
-        for scale in usable
+        (analysis / scale.sigma).astype(np.float32) @ _sampled(scale, patch_size, (count + index) // len(usable), rng)
+        for index, scale in enumerate(usable)
     ]
     return np.concatenate(parts, axis=1)
 
@@ -149,7 +149,7 @@ def _some(data: Array32) -> Array32:
 
 def _has_signal(data: Array32) -> bool:
     """Whether the patches hold more than noise."""
-    return excess(_some(data), np.eye(len(data))) >= SIGNAL * noise_excess(len(data))
+    return excess(_some(data), np.eye(len(data))) > SIGNAL * noise_excess(len(data))
 
 
 def _is_better(data: Array32, factor: Array) -> bool:
