@@ -117,69 +117,106 @@ def match(guide, rows, columns, side, radius, groups):
 
 @compiled(fastmath=FAST)
 def gather(flat, width, side, corners, first, patches):
-    """Copy the patches at `corners` into the rows of `patches`, from column `first` on."""
-    for k in range(corners.size):
-        for i in range(side):
-            a = np.uint64(corners[k] + i * width)
-            b = np.uint64(first + i * side)
-            for j in range(side):
-                patches[k, b + np.uint64(j)] = flat[a + np.uint64(j)]
+    """Copy the patches at `corners` into the columns of `patches`, from row `first` on."""
+    for i in range(side):
+        for j in range(side):
+            row = first + i * side + j
+            offset = i * width + j
+            for k in range(corners.size):
+                patches[row, k] = flat[np.uint64(corners[k] + offset)]
 
 
 @compiled(fastmath=FAST)
 def scatter(patches, weight, width, side, corners, flat):
-    """Add weight times the rows of `patches` to the flat picture, each at its corner."""
-    for k in range(corners.size):
-        for i in range(side):
-            a = np.uint64(corners[k] + i * width)
-            b = np.uint64(i * side)
-            for j in range(side):
-                flat[a + np.uint64(j)] += weight * patches[k, b + np.uint64(j)]
+    """Add weight times the columns of `patches` to the flat picture, each at its corner."""
+    for i in range(side):
+        for j in range(side):
+            row = i * side + j
+            offset = i * width + j
+            for k in range(corners.size):
+                flat[np.uint64(corners[k] + offset)] += weight * patches[row, k]
 
 
 @compiled(fastmath=FAST)
-def multiply(a, inner, b, out):
-    """out = a[:, :inner] @ b, four terms at a time."""
-    for i in range(a.shape[0]):
-        for j in range(b.shape[1]):
-            out[i, j] = 0
-        for s in range(0, inner - 3, 4):
-            a0, a1, a2, a3 = a[i, s], a[i, s + 1], a[i, s + 2], a[i, s + 3]
-            for j in range(b.shape[1]):
-                out[i, j] += (a0 * b[s, j] + a1 * b[s + 1, j]) + (a2 * b[s + 2, j] + a3 * b[s + 3, j])
-        for s in range(inner // 4 * 4, inner):
-            for j in range(b.shape[1]):
-                out[i, j] += a[i, s] * b[s, j]
+def squared_difference(first, second, width, side, corners):
+    """Sum of the squared differences of two flat pictures over the patches at `corners`."""
+    total = np.float32(0)
+    for i in range(side):
+        for j in range(side):
+            offset = i * width + j
+            for k in range(corners.size):
+                place = np.uint64(corners[k] + offset)
+                difference = first[place] - second[place]
+                total += difference * difference
+    return total
 
 
 @compiled(fastmath=FAST)
-def multiply_transposed(a, count, out):
-    """out = a[:, :count]' @ a, four terms at a time."""
-    for s in range(count):
-        for j in range(a.shape[1]):
-            out[s, j] = 0
-    for i in range(0, a.shape[0] - 3, 4):
-        for s in range(count):
-            a0, a1, a2, a3 = a[i, s], a[i + 1, s], a[i + 2, s], a[i + 3, s]
-            for j in range(a.shape[1]):
-                out[s, j] += (a0 * a[i, j] + a1 * a[i + 1, j]) + (a2 * a[i + 2, j] + a3 * a[i + 3, j])
-    for i in range(a.shape[0] // 4 * 4, a.shape[0]):
-        for s in range(count):
-            for j in range(a.shape[1]):
-                out[s, j] += a[i, s] * a[i, j]
+def add_rows(out, first, second, rows, top, width, start, stop, a0, a1, a2, a3, b0, b1, b2, b3):
+    """Add combinations of four rows, `width` apart from `top` on, to the two rows of `out` at first and second.
 
-
-@compiled(fastmath=FAST)
-def subtract_rows(flat, width, target, first, f0, f1, f2, f3, start):
-    """Subtract f0 to f3 times the four rows from `first` on from the row `target`, from column `start` on."""
-    a = np.uint64(target * width)
-    b0 = np.uint64(first * width)
-    b1 = np.uint64(first * width + width)
-    b2 = np.uint64(first * width + 2 * width)
-    b3 = np.uint64(first * width + 3 * width)
-    for j in range(start, width):
+    The core of all products below: four rows are read once for eight multiplications. Columns start to stop.
+    """
+    o = np.uint64(first)
+    p = np.uint64(second)
+    r0 = np.uint64(top)
+    r1 = np.uint64(top + width)
+    r2 = np.uint64(top + 2 * width)
+    r3 = np.uint64(top + 3 * width)
+    for j in range(start, stop):
         u = np.uint64(j)
-        flat[a + u] -= (f0 * flat[b0 + u] + f1 * flat[b1 + u]) + (f2 * flat[b2 + u] + f3 * flat[b3 + u])
+        x0, x1, x2, x3 = rows[r0 + u], rows[r1 + u], rows[r2 + u], rows[r3 + u]
+        out[o + u] += (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
+        out[p + u] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
+
+
+@compiled(fastmath=FAST)
+def multiply(left, first, rows, out):
+    """out = left[:, first : first + len(out)]' @ rows; `rows` are a multiple of 4, those of `out` of 2."""
+    inner, width = rows.shape
+    flat_out, flat_rows = out.ravel(), rows.ravel()
+    for i in range(0, out.shape[0], 2):
+        for j in range(2 * width):
+            flat_out[i * width + j] = 0
+        c = first + i
+        for s in range(0, inner, 4):
+            add_rows(
+                flat_out, i * width, (i + 1) * width, flat_rows, s * width, width, 0, width,
+                left[s, c], left[s + 1, c], left[s + 2, c], left[s + 3, c],
+                left[s, c + 1], left[s + 1, c + 1], left[s + 2, c + 1], left[s + 3, c + 1],
+            )  # fmt: skip
+
+
+@compiled(fastmath=FAST)
+def gram(rows, out):
+    """Fill out[i, j] with the product of rows i and j, for i < len(out) and j >= i; all are multiples of 4.
+
+    Eight products at a time, while the rows are in the registers.
+    """
+    count, width = rows.shape
+    flat = rows.ravel()
+    for i in range(0, out.shape[0], 2):
+        p0 = np.uint64(i * width)
+        p1 = np.uint64((i + 1) * width)
+        for j in range(i // 4 * 4, count, 4):
+            r0 = np.uint64(j * width)
+            r1 = np.uint64((j + 1) * width)
+            r2 = np.uint64((j + 2) * width)
+            r3 = np.uint64((j + 3) * width)
+            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = np.float32(0)
+            for k in range(width):
+                u = np.uint64(k)
+                x, y = flat[p0 + u], flat[p1 + u]
+                a0 += x * flat[r0 + u]
+                a1 += x * flat[r1 + u]
+                a2 += x * flat[r2 + u]
+                a3 += x * flat[r3 + u]
+                b0 += y * flat[r0 + u]
+                b1 += y * flat[r1 + u]
+                b2 += y * flat[r2 + u]
+                b3 += y * flat[r3 + u]
+            out[i, j], out[i, j + 1], out[i, j + 2], out[i, j + 3] = a0, a1, a2, a3
+            out[i + 1, j], out[i + 1, j + 1], out[i + 1, j + 2], out[i + 1, j + 3] = b0, b1, b2, b3
 
 
 @compiled(fastmath=FAST)
@@ -197,12 +234,13 @@ def solve(system):
                 factor = system[b, a] / system[b, b]
                 for j in range(a, width):
                     system[a, j] -= factor * system[b, j]
-        r0, r1 = np.float32(1) / system[c, c], np.float32(1) / system[c + 1, c + 1]
-        r2, r3 = np.float32(1) / system[c + 2, c + 2], np.float32(1) / system[c + 3, c + 3]
-        for i in range(c + 4, m):
-            subtract_rows(
-                flat, width, i, c, system[c, i] * r0, system[c + 1, i] * r1, system[c + 2, i] * r2,
-                system[c + 3, i] * r3, i,
+        r0, r1 = np.float32(-1) / system[c, c], np.float32(-1) / system[c + 1, c + 1]
+        r2, r3 = np.float32(-1) / system[c + 2, c + 2], np.float32(-1) / system[c + 3, c + 3]
+        for i in range(c + 4, m, 2):
+            add_rows(
+                flat, i * width, (i + 1) * width, flat, c * width, width, i, width,
+                system[c, i] * r0, system[c + 1, i] * r1, system[c + 2, i] * r2, system[c + 3, i] * r3,
+                system[c, i + 1] * r0, system[c + 1, i + 1] * r1, system[c + 2, i + 1] * r2, system[c + 3, i + 1] * r3,
             )  # fmt: skip
     for c in range(m - 4, -1, -4):
         for a in range(c + 3, c - 1, -1):
@@ -213,8 +251,12 @@ def solve(system):
             reciprocal = np.float32(1) / system[a, a]
             for j in range(m, width):
                 system[a, j] *= reciprocal
-        for i in range(c):
-            subtract_rows(flat, width, i, c, system[i, c], system[i, c + 1], system[i, c + 2], system[i, c + 3], m)
+        for i in range(0, c, 2):
+            add_rows(
+                flat, i * width, (i + 1) * width, flat, c * width, width, m, width,
+                -system[i, c], -system[i, c + 1], -system[i, c + 2], -system[i, c + 3],
+                -system[i + 1, c], -system[i + 1, c + 1], -system[i + 1, c + 2], -system[i + 1, c + 3],
+            )  # fmt: skip
 
 
 @compiled(fastmath=FAST)
@@ -231,17 +273,21 @@ def haar_step(rows, k, l):  # noqa: E741
 def threshold_groups(noisy, groups, side, forward, backward, thresholds, total, weights):
     """Denoise groups by hard thresholds: code each patch, Haar along the group, threshold, and all the way back.
 
-    noisy: (h, w) float32; groups: (G, K) int32 with K a power of two; forward (n, m), backward (m, n): patches as
-    rows to codes and back, code 0 the patch mean, whose group mean is always kept; thresholds: (m,).
+    noisy: (h, w) float32; groups: (G, K) int32, K a power of two above 1; forward (n, m), backward (m, n): patches as
+    rows to codes and back, code 0 the patch mean, whose group mean is always kept; thresholds: (m,). n and m are
+    multiples of 4: what is beyond the pixels of a patch is zero.
     Adds the patches to `total` (h, w), weighted by 1 / coefficients kept, and the weights to `weights` at the corners.
     """
     width = noisy.shape[1]
+    flat_noisy, flat_total, flat_weights = noisy.ravel(), total.ravel(), weights.ravel()
     size = groups.shape[1]
-    patches = np.empty((size, side * side), np.float32)
+    patches = np.zeros((forward.shape[0], size), np.float32)
     codes = np.empty((size, thresholds.size), np.float32)
+    estimates = np.empty((size, forward.shape[0]), np.float32)
     for g in range(groups.shape[0]):
-        gather(noisy.ravel(), width, side, groups[g], 0, patches)
-        multiply(patches, side * side, forward, codes)
+        corners = groups[g]
+        gather(flat_noisy, width, side, corners, 0, patches)
+        multiply(patches, 0, forward, codes)
         step = 1
         while step < size:
             for k in range(0, size, 2 * step):
@@ -261,39 +307,23 @@ def threshold_groups(noisy, groups, side, forward, backward, thresholds, total, 
             for k in range(0, size, 2 * step):
                 haar_step(codes, k, k + step)
             step //= 2
-        multiply(codes, thresholds.size, backward, patches)
+        multiply(codes.T, 0, backward, estimates)
         weight = np.float32(1) / np.float32(kept)
-        scatter(patches, weight, width, side, groups[g], total.ravel())
+        scatter(estimates.T, weight, width, side, corners, flat_total)
         for k in range(size):
-            weights.ravel()[groups[g, k]] += weight
+            flat_weights[corners[k]] += weight
 
 
 @compiled(fastmath=FAST)
-def squared_difference(first, second, width, side, corners):
-    """Sum of the squared differences of two flat pictures over the patches at `corners`."""
-    total = np.float32(0)
-    for k in range(corners.size):
-        for i in range(side):
-            a = np.uint64(corners[k] + i * width)
-            for j in range(side):
-                difference = first[a + np.uint64(j)] - second[a + np.uint64(j)]
-                total += difference * difference
-    return total
-
-
-@compiled(fastmath=FAST)
-def subtract_mean(rows, mean):
-    """Subtract from all rows their mean, in place, and leave it in `mean`."""
-    for j in range(mean.size):
-        mean[j] = 0
-    for k in range(rows.shape[0]):
-        for j in range(mean.size):
-            mean[j] += rows[k, j]
-    for j in range(mean.size):
-        mean[j] /= np.float32(rows.shape[0])
-    for k in range(rows.shape[0]):
-        for j in range(mean.size):
-            rows[k, j] -= mean[j]
+def subtract_means(rows, means):
+    """Subtract from each row its mean, in place, and leave it in `means`."""
+    for j in range(rows.shape[0]):
+        total = np.float32(0)
+        for k in range(rows.shape[1]):
+            total += rows[j, k]
+        means[j] = total / np.float32(rows.shape[1])
+        for k in range(rows.shape[1]):
+            rows[j, k] -= means[j]
 
 
 @compiled(fastmath=FAST)
@@ -302,8 +332,8 @@ def ridge_groups(noisy, current, pilot, groups, side, sigma, left, estimate, rem
 
     noisy, current, pilot: (h, w) float32; current is `noisy` with part of its noise removed. t, the share of the noise
     of deviation sigma that is still in a group, follows from what was removed. With P and Y the patches of pilot and
-    current as rows (K, n), without their group means, the denoised patches are
-        P (P'P + n (t sigma)^2 I)^-1 P'Y  +  the group mean of current.
+    current as columns (n, K), without their group means, the denoised patches are
+        Y P' (P P' + n (t sigma)^2 I)^-1 P  +  the group mean of current.
     Adds them to `estimate`, the same with the share `left` of the noise kept to `remaining`, and ones to `uses` at
     the corners.
     """
@@ -311,21 +341,20 @@ def ridge_groups(noisy, current, pilot, groups, side, sigma, left, estimate, rem
     flat_noisy, flat_current, flat_pilot = noisy.ravel(), current.ravel(), pilot.ravel()
     flat_estimate, flat_remaining, flat_uses = estimate.ravel(), remaining.ravel(), uses.ravel()
     n = side * side
-    m = (n + 3) // 4 * 4  # columns n to m are zeros
+    m = (n + 3) // 4 * 4  # rows n to m are zeros
     size = groups.shape[1]
-    patches = np.zeros((size, 2 * m), np.float32)  # [P | Y]
-    mean = np.empty(2 * m, np.float32)
-    system = np.empty((m, 2 * m), np.float32)  # [P'P | P'Y]
-    factor = np.empty((m, m), np.float32)
-    clean = np.empty((size, m), np.float32)
+    patches = np.zeros((2 * m, size), np.float32)  # P above Y
+    means = np.empty(2 * m, np.float32)
+    system = np.empty((m, 2 * m), np.float32)  # [P P' | P Y']
+    clean = np.empty((m, size), np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
         gather(flat_pilot, width, side, corners, 0, patches)
         gather(flat_current, width, side, corners, m, patches)
-        subtract_mean(patches, mean)
+        subtract_means(patches, means)
         removed = squared_difference(flat_noisy, flat_current, width, side, corners) / np.float32(n * size)
         t = max(np.float32(1) - np.sqrt(removed) / sigma, left + LEAST_NOISE)
-        multiply_transposed(patches, m, system)
+        gram(patches, system)
         trace = np.float32(0)
         for j in range(m):
             trace += system[j, j]
@@ -333,15 +362,14 @@ def ridge_groups(noisy, current, pilot, groups, side, sigma, left, estimate, rem
         for j in range(m):
             system[j, j] += penalty
         solve(system)
-        for a in range(m):
-            for j in range(m):
-                factor[a, j] = system[a, m + j]
-        multiply(patches, m, factor, clean)
+        multiply(system, m, patches[:m], clean)
         kept = left / t
-        for k in range(size):
-            for j in range(m):
-                clean[k, j] += mean[m + j]
-                patches[k, j] = clean[k, j] + kept * (patches[k, m + j] + mean[m + j] - clean[k, j])
-            flat_uses[corners[k]] += 1
+        for j in range(n):
+            mean = means[m + j]
+            for k in range(size):
+                clean[j, k] += mean
+                patches[j, k] = clean[j, k] + kept * (patches[m + j, k] + mean - clean[j, k])
         scatter(clean, np.float32(1), width, side, corners, flat_estimate)
         scatter(patches, np.float32(1), width, side, corners, flat_remaining)
+        for k in range(size):
+            flat_uses[corners[k]] += 1

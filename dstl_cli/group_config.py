@@ -36,9 +36,9 @@ class GroupConfig:
 
     def __post_init__(self) -> None:
         radius, side = self.window_radius, self.patch_size
-        _require(0 <= radius <= 64, f"window_radius must be between 0 and 64, not {radius}.")
+        _require(1 <= radius <= 64, f"window_radius must be between 1 and 64, not {radius}.")
         _require(self.first_stride >= 1, f"first_stride must be at least 1, not {self.first_stride}.")
-        _require(self.first_group >= 1, f"first_group must be at least 1, not {self.first_group}.")
+        _require(self.first_group >= 2, f"first_group must be at least 2, not {self.first_group}.")
         for name in ("threshold", "chroma_threshold"):
             value = getattr(self, name)
             _require(0 <= value < math.inf, f"{name} must be finite and at least 0, not {value}.")

@@ -173,7 +173,7 @@ def ridge_pass(
 
 
 def patch_coder(transform: Transform) -> tuple[Array32, Array32]:
-    """Matrices that take patches as rows to codes, (n, m), and back, (m, n).
+    """Matrices that take patches as rows to codes, (n, m), and back, (m, n); zeros make n and m multiples of 4.
 
     Code 0 is the orthonormal mean, the others are W of the patch without it; those that are always zero are left out.
     """
@@ -185,10 +185,16 @@ def patch_coder(transform: Transform) -> tuple[Array32, Array32]:
     backward = np.linalg.inv(transform.matrix).T @ centre
     norms = np.linalg.norm(forward, axis=0)
     used = norms > NEGLIGIBLE * np.linalg.norm(transform.matrix, axis=1).max()
-    return (
-        np.ascontiguousarray(np.hstack((mean, forward[:, used])), dtype=np.float32),
-        np.ascontiguousarray(np.vstack((mean.T, backward[used])), dtype=np.float32),
-    )
+    codes = 1 + int(np.count_nonzero(used))
+    matrices = np.zeros((2, _whole_fours(n), _whole_fours(codes)), dtype=np.float32)
+    matrices[0, :n, :codes] = np.hstack((mean, forward[:, used]))
+    matrices[1, :n, :codes] = np.vstack((mean.T, backward[used])).T
+    return matrices[0], np.ascontiguousarray(matrices[1].T)
+
+
+def _whole_fours(count: int) -> int:
+    """The next multiple of 4."""
+    return -(-count // 4) * 4
 
 
 def find_groups(guides: list[Array32], grid: Grid, *, jobs: int = 1, progress: Progress | None = None) -> Groups:

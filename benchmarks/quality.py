@@ -1,0 +1,102 @@
+"""The qualities on a folder of pictures: `python benchmarks/quality.py FOLDER [--ways standard,best] [--sigmas 5,20]`.
+
+FOLDER has clean NAME.png and, where present, noisy NAME_sigmaS.tiff; else seeded noise is added. Prints one Markdown
+row a picture and sigma: PSNR (peak 255, estimate clipped), seconds, and condition and density of the transform that
+was learnt; then the means.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstl_cli.config import named_config
+from dstl_cli.denoising import Tools, denoise_pixels
+from dstl_cli.files.images import read_picture
+from dstl_cli.files.ready import ready_transform
+from dstl_cli.metrics import psnr
+from dstl_cli.noise import add_noise
+
+Pixels = NDArray[Any]
+
+WAYS: dict[str, tuple[str, dict[str, str]]] = {
+    "paper dct": ("paper", {"method": "dct"}),
+    "paper": ("paper", {}),
+    "fast dct": ("fast", {"method": "dct"}),
+    "fast": ("fast", {}),
+    "standard dct": ("standard", {"method": "dct"}),
+    "standard": ("standard", {}),
+    "best dct": ("best", {"method": "dct"}),
+    "best": ("best", {}),
+}
+LEARNING = ("paper", "standard")  # their transforms are shown
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One picture denoised in one way."""
+
+    psnr: float
+    seconds: float
+    condition: float
+    density: float
+
+
+def pictures(folder: Path, sigmas: list[float]) -> Iterator[tuple[str, float, Pixels, Pixels]]:
+    """Name, sigma, clean and noisy picture."""
+    for path in sorted(folder.glob("*.png")):
+        clean = np.asarray(read_picture(path).pages[0], dtype=np.float64)
+        for sigma in sigmas:
+            stored = folder / f"{path.stem}_sigma{sigma:g}.tiff"
+            noisy = np.asarray(read_picture(stored).pages[0]) if stored.exists() else add_noise(clean, sigma, seed=0)
+            yield path.stem, sigma, clean, noisy.astype(np.float32)
+
+
+def denoised(clean: Pixels, noisy: Pixels, sigma: float, way: str) -> Cell:
+    """Denoise and measure."""
+    quality, changes = WAYS[way]
+    start = perf_counter()
+    done = denoise_pixels(noisy, sigma, named_config(quality, **changes), Tools(ready=ready_transform))
+    seconds = perf_counter() - start
+    transform = done.account.transform
+    assert transform is not None
+    estimate = np.clip(done.pixels.astype(np.float64), 0, 255)
+    return Cell(psnr(clean, estimate), seconds, transform.condition, transform.density)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="The qualities on a folder of pictures.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--ways", default=",".join(WAYS), help="comma-separated: " + ", ".join(WAYS))
+    parser.add_argument("--sigmas", default="5,10,15,20,100")
+    arguments = parser.parse_args()
+    ways = arguments.ways.split(",")
+    shown = [way for way in ways if way in LEARNING]
+    heading = [f"`{way}`" for way in ways] + [f"{way}: cond, density" for way in shown]
+    print("| picture | sigma | " + " | ".join(heading) + " |")
+    print("|---|---|" + "---|" * len(heading))
+    columns: dict[str, list[Cell]] = {way: [] for way in ways}
+    for name, sigma, clean, noisy in pictures(arguments.folder, [float(text) for text in arguments.sigmas.split(",")]):
+        if not any(columns.values()):  # load the kernels before the first timing
+            for way in ways:
+                denoised(clean, noisy, sigma, way)
+        for way in ways:
+            columns[way].append(denoised(clean, noisy, sigma, way))
+        cells = [f"{columns[way][-1].psnr:.2f} ({columns[way][-1].seconds:.1f} s)" for way in ways]
+        cells += [f"{columns[way][-1].condition:.3f}, {columns[way][-1].density:.3f}" for way in shown]
+        print(f"| {name} | {sigma:g} | " + " | ".join(cells) + " |", flush=True)
+    means = [
+        f"{fmean(c.psnr for c in columns[way]):.3f} ({fmean(c.seconds for c in columns[way]):.1f} s)" for way in ways
+    ]
+    print("| mean | | " + " | ".join(means) + " |" + " |" * len(shown))
+
+
+if __name__ == "__main__":
+    main()

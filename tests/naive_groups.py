@@ -1,0 +1,115 @@
+"""Slow and obvious versions of the kernels of groups: plain loops, float64, dense products.
+
+Nothing here is imported from dstl_cli. A patch is named by its corner: row * width + column.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Real = NDArray[np.floating[Any]]
+Corners = NDArray[np.integer[Any]]
+
+
+def patch_at(picture: Real, corner: int, side: int) -> Array:
+    """The side x side patch that begins at this corner."""
+    row, column = divmod(int(corner), picture.shape[1])
+    patch = picture[row : row + side, column : column + side]
+    assert patch.shape == (side, side), "the patch is not in the picture"
+    return patch.astype(np.float64)
+
+
+def patches_at(picture: Real, corners: Corners, side: int) -> Array:
+    """Patches as rows: (K, side**2)."""
+    return np.array([patch_at(picture, corner, side).ravel() for corner in corners])
+
+
+def add_at(picture: Array, patches: Array, corners: Corners) -> None:
+    """Add patches (K, side**2) to the picture where they belong."""
+    side = round(patches.shape[1] ** 0.5)
+    for corner, patch in zip(corners, patches, strict=True):
+        row, column = divmod(int(corner), picture.shape[1])
+        picture[row : row + side, column : column + side] += patch.reshape(side, side)
+
+
+def smallest(values: Real, wanted: int) -> list[int]:
+    """Indices of the smallest values, in order; of equal ones the first."""
+    return sorted(np.argsort(values, kind="stable")[:wanted].tolist())
+
+
+def similar(guide: Real, row: int, column: int, side: int, radius: int, wanted: int) -> list[int]:
+    """Corners of the `wanted` patches most like the one at (row, column): itself, then by distance, then by corner.
+
+    guide: (channels, height, width); the distance is over all channels.
+    """
+    _, height, width = guide.shape
+    own = guide[:, row : row + side, column : column + side]
+    found = []
+    for y in range(max(row - radius, 0), min(row + radius, height - side) + 1):
+        for x in range(max(column - radius, 0), min(column + radius, width - side) + 1):
+            distance = float(np.sum((guide[:, y : y + side, x : x + side] - own) ** 2))
+            found.append((-1.0 if (y, x) == (row, column) else distance, y * width + x))
+    return sorted(corner for _, corner in sorted(found)[:wanted])
+
+
+def haar_matrix(size: int) -> Array:
+    """Orthonormal Haar transform of `size` (a power of two) values: row 0 is their mean times sqrt(size)."""
+    if size == 1:
+        return np.ones((1, 1))
+    coarse = np.kron(haar_matrix(size // 2), [1.0, 1.0])
+    fine = np.kron(np.eye(size // 2), [1.0, -1.0])
+    return np.asarray(np.vstack((coarse, fine)) / np.sqrt(2))
+
+
+def group_coefficients(patches: Real, matrix: Array) -> tuple[Array, Array]:
+    """Of one group (K, n): Haar coefficients of the patch means times the patch side (K,), and of W y (K, n)."""
+    side = round(patches.shape[1] ** 0.5)
+    means = patches.mean(axis=1, keepdims=True)
+    haar = haar_matrix(len(patches))
+    return haar @ means[:, 0] * side, haar @ ((patches - means) @ matrix.T)
+
+
+def threshold_group(patches: Real, matrix: Array, threshold: float, sigma: float) -> tuple[Array, float]:
+    """One group (K, n) without the coefficients that are at most `threshold` deviations of their noise; its weight.
+
+    The patches' means are transformed along the group only, and their group mean always stays.
+    """
+    size, n = patches.shape
+    side = round(n**0.5)
+    means, codes = group_coefficients(patches, matrix)
+    norms = np.linalg.norm(matrix - matrix.mean(axis=1, keepdims=True), axis=1)  # the rows see no patch mean
+    keep_means = np.abs(means) > threshold * sigma
+    keep_means[0] = True
+    keep_codes = (np.abs(codes) > threshold * sigma * norms) & (norms > 1e-9)  # a row that sees nothing codes nothing
+    haar = haar_matrix(size)
+    estimate = (haar.T @ np.where(keep_codes, codes, 0.0)) @ np.linalg.inv(matrix).T
+    estimate -= estimate.mean(axis=1, keepdims=True)
+    estimate += (haar.T @ np.where(keep_means, means, 0.0))[:, None] / side
+    return estimate, 1.0 / (keep_means.sum() + keep_codes.sum())
+
+
+def ridge_group(noisy: Real, current: Real, pilot: Real, sigma: float, left: float) -> tuple[Array, Array]:
+    """One group: each denoised patch is the combination of all that is best for the pilot with the noise still there.
+
+    noisy, current, pilot: (K, n), the group's patches. The combination is of the deviations from the group mean.
+    Returns the estimate, and the same with the share `left` of all the noise.
+    """
+    size, n = current.shape
+    share = max(1 - np.sqrt(np.mean((noisy - current) ** 2)) / sigma, left + 1e-3)
+    p = pilot - pilot.mean(axis=0)
+    y = current - current.mean(axis=0)
+    gram = p @ p.T
+    combination = np.linalg.solve(gram + n * (share * sigma) ** 2 * np.eye(size), gram)
+    estimate = combination.T @ y + current.mean(axis=0)
+    return estimate, estimate + left / share * (current - estimate)
+
+
+def spread(weights: Real, side: int) -> Array:
+    """Sum of the weights of the patches that cover each pixel."""
+    covered = np.zeros(weights.shape)
+    for y in range(weights.shape[0]):
+        for x in range(weights.shape[1]):
+            covered[y : y + side, x : x + side] += weights[y, x]
+    return covered
