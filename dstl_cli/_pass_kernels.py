@@ -1,4 +1,4 @@
-"""Compiled kernels of the guided passes: private, on plain buffers, each equal to a slow version in tests/naive.py.
+"""Compiled kernels of the guided passes: private, on plain buffers, each with a slow twin in tests/naive_passes.py.
 
 Patches are columns here: every loop runs along contiguous patches of one row of the picture, and what happens to a
 patch does not depend on which others are in the call.

@@ -15,6 +15,7 @@ BASIS = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]]) / np.sqr
 
 UNITS = {"uint8": 1.0, "uint16": 257.0, "float32": 1.0, "float64": 1.0}
 FLOAT_SIGMAS = (0.5, 255.0)  # floats with such noise are taken to be on a scale like 0-255 ...
+LEAST_SIGMA = 1e-300  # (none has less noise than double precision can hold)
 FLOAT_SIGMA = 20.0  # ... others are brought to this deviation
 
 
@@ -35,7 +36,7 @@ class Depth:
 
     def for_sigma(self, sigma: float) -> "Depth":
         """The depth for noise of this deviation: floats have no scale of their own, so their noise sets it."""
-        if self.data_range is not None or sigma == 0 or FLOAT_SIGMAS[0] <= sigma <= FLOAT_SIGMAS[1]:
+        if self.data_range is not None or sigma < LEAST_SIGMA or FLOAT_SIGMAS[0] <= sigma <= FLOAT_SIGMAS[1]:
             return self
         return replace(self, unit=sigma / FLOAT_SIGMA)
 

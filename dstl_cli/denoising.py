@@ -35,6 +35,7 @@ from dstl_cli.transforms import Transform
 Floats = NDArray[np.floating[Any]]
 
 NEGLIGIBLE = 1e-9  # noise below this share of the largest value is none
+SMALLEST = 1e-15  # and so is noise below this: single precision hardly holds its square
 HIDING = 1e6  # noise of this deviation hides all there is: more makes no difference
 
 
@@ -160,7 +161,7 @@ def denoise_channels(
 
 def _telling(sigma: float, image: NDArray[np.generic]) -> float:
     """The deviation as far as it matters: 0 for what single precision cannot tell, at most what hides all."""
-    return 0.0 if sigma <= NEGLIGIBLE * float(np.abs(image).max()) else min(sigma, HIDING)
+    return 0.0 if sigma <= max(NEGLIGIBLE * float(np.abs(image).max()), SMALLEST) else min(sigma, HIDING)
 
 
 def _cropped(done: Denoised, shape: tuple[int, ...]) -> Denoised:

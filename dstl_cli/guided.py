@@ -37,8 +37,7 @@ def denoise_guided(
     scales = pyramid(image, sigma, depth, max(SMALLEST_SIDE, transform.patch_size))
     frame = Frame.of(transform)
     done: Array32 | None = None
-    left = sum(scale.image.size for scale in scales)
-    whole, before = left, 0
+    whole, before = sum(scale.image.size for scale in scales), 0
     for scale in reversed(scales):
         share = _within(progress, before / whole, scale.image.size / whole)
         done = _denoise_scale(scale, frame, error_scale, done, stride=stride, jobs=jobs, progress=share)

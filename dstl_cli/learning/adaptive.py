@@ -83,7 +83,7 @@ def adapt(
     size = start.patch_size if start is not None else config.patch_size
     data = training_patches(image, sigma, size, config.train_patches, config.seed)
     before = start or Transform.dct(size)
-    if data.shape[1] < FEWEST or not _has_signal(data):
+    if data.shape[1] < min(FEWEST, config.train_patches) or not _has_signal(data):
         return Adapted(before)
     scarce = data.shape[1] < min(SCARCE, config.train_patches)
     if start is None:

@@ -1,0 +1,146 @@
+"""Slow and obvious versions of the kernels of the passes, and of the passes: plain loops, float64, dense products.
+
+Nothing here is imported from dstl_cli. Patches are columns, as in the kernels.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import naive
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Real = NDArray[np.floating[Any]]
+
+STEPS = 1024  # thresholds that selection tries: so many equal steps up to the highest
+
+
+# Kernels.
+
+
+def take_columns(image: Real, tops: list[int], left: int, across: int, size: int) -> Array:
+    """Patches with upper rows `tops` and left columns left, left + 1, ...: (size**2, len(tops) * across)."""
+    corners = [(top, left + c) for top in tops for c in range(across)]
+    return np.array([image[r : r + size, c : c + size].astype(np.float64).ravel() for r, c in corners]).T
+
+
+def add_columns(
+    patches: Real, weights: Real, tops: list[int], left: int, across: int, total: Array, mass: Array
+) -> None:
+    """Add weight * patch of every column, and the weights, where the patch was taken."""
+    size = round(len(patches) ** 0.5)
+    corners = [(top, left + c) for top in tops for c in range(across)]
+    for patch, weight, (r, c) in zip(patches.T, weights, corners, strict=True):
+        total[r : r + size, c : c + size] += float(weight) * patch.astype(np.float64).reshape(size, size)
+        mass[r : r + size, c : c + size] += float(weight)
+
+
+def loss_within(column: Real, costs: Real, threshold: float) -> float:
+    """What dropping all squares of one column up to the threshold costs; entry 0 is never dropped."""
+    return sum(
+        float(cost) * float(z) ** 2 for z, cost in zip(column[1:], costs[1:], strict=True) if float(z) ** 2 <= threshold
+    )
+
+
+def threshold_of(column: Real, costs: Real, budget: float, highest: float) -> float:
+    """The last of the thresholds 0, highest / 1024, 2 highest / 1024, ... below the highest whose loss fits."""
+    squares = column[1:].astype(np.float64) ** 2
+    thresholds = highest * np.arange(1, STEPS) / STEPS
+    losses = np.where(squares <= thresholds[:, None], costs[1:] * squares, 0.0).sum(axis=1)  # never falls
+    return float(thresholds[losses <= budget].max(initial=0.0))
+
+
+def select(coefficients: Real, costs: Real, budget: float, highest: float) -> tuple[Array, Array]:
+    """What stays of every column (m, M), and the weights 1 / (1 + kept), entry 0 not counted (M,)."""
+    kept = coefficients.astype(np.float64)
+    weights = np.zeros(kept.shape[1])
+    for c, column in enumerate(kept.T):
+        threshold = threshold_of(column, costs, budget, highest)
+        for j in range(1, len(column)):
+            if column[j] ** 2 <= threshold:
+                column[j] = 0.0
+        weights[c] = 1 / (1 + np.count_nonzero(column[1:]))
+    return kept, weights
+
+
+def shrink(coefficients: Real, guide: Real, noise: float) -> tuple[Array, Array]:
+    """Coefficients times q^2 / (q^2 + noise), entry 0 as it is (m, M); weights 1 / (1 + sum of the squared gains)."""
+    shrunk = coefficients.astype(np.float64)
+    weights = np.zeros(shrunk.shape[1])
+    for c in range(shrunk.shape[1]):
+        gains = [float(q) ** 2 / (float(q) ** 2 + noise) for q in guide[1:, c]]
+        shrunk[1:, c] *= gains
+        weights[c] = 1 / (1 + sum(gain**2 for gain in gains))
+    return shrunk, weights
+
+
+def keep_above(coefficients: Real, thresholds: Real) -> tuple[Array, float, float]:
+    """Entries of each row beyond its threshold, the others zero; the energy of those and of all."""
+    rows = coefficients.astype(np.float64)
+    kept = np.zeros_like(rows)
+    for j, i in np.ndindex(rows.shape):
+        if abs(rows[j, i]) > thresholds[j]:
+            kept[j, i] = rows[j, i]
+    return kept, float(np.sum(kept**2)), float(np.sum(rows**2))
+
+
+# Passes.
+
+
+class NaiveFrame:
+    """Analysis of a patch y by W: its mean times sqrt(n), then w_j (y - mean) over the norm of w_j without its mean.
+
+    Rows of W that see the mean alone give nothing but rounding and are left out.
+    """
+
+    def __init__(self, w: Array) -> None:
+        n = len(w)
+        without_mean = np.eye(n) - np.full((n, n), 1 / n)
+        rows = [j for j in range(n) if np.linalg.norm(w[j] @ without_mean) > 1e-9 * np.linalg.norm(w[j])]
+        norms = [np.linalg.norm(w[j] @ without_mean) for j in rows]
+        self.analysis = np.array(
+            [np.full(n, n**-0.5), *(w[j] @ without_mean / norm for j, norm in zip(rows, norms, strict=True))]
+        )
+        inverse = np.linalg.inv(w)
+        self.synthesis = np.array(
+            [np.full(n, n**-0.5), *(inverse[:, j] * norm for j, norm in zip(rows, norms, strict=True))]
+        ).T
+        self.costs = np.array([column @ column for column in self.synthesis.T])
+
+
+def averaged(image: Real, w: Array, stride: int, estimate: Callable[[Array, int, int], tuple[Array, float]]) -> Array:
+    """The weighted average of the estimates of all patches in every stride-th row, and in the last one."""
+    size = round(len(w) ** 0.5)
+    total, mass = np.zeros(image.shape), np.zeros(image.shape)
+    for r in naive.positions(image.shape[0], size, stride):
+        for c in range(image.shape[1] - size + 1):
+            patch, weight = estimate(image[r : r + size, c : c + size].astype(np.float64).ravel(), r, c)
+            total[r : r + size, c : c + size] += weight * patch.reshape(size, size)
+            mass[r : r + size, c : c + size] += weight
+    return total / mass
+
+
+def coding_pass(image: Real, w: Array, sigma: float, error_scale: float, stride: int, sure: float = 3.3) -> Array:
+    """Each patch without the small coefficients that fit into ||error||^2 <= (C sigma)^2 n."""
+    frame = NaiveFrame(w)
+
+    def estimate(patch: Array, _row: int, _column: int) -> tuple[Array, float]:
+        codes = (frame.analysis @ patch)[:, None]
+        kept, weights = select(codes, frame.costs, (error_scale * sigma) ** 2 * len(w), (sure * sigma) ** 2)
+        return frame.synthesis @ kept[:, 0], float(weights[0])
+
+    return averaged(image, w, stride, estimate)
+
+
+def wiener_pass(image: Real, pilot: Real, w: Array, sigma: float, stride: int) -> Array:
+    """Each patch with the Wiener gains of the pilot's."""
+    frame = NaiveFrame(w)
+    size = round(len(w) ** 0.5)
+
+    def estimate(patch: Array, r: int, c: int) -> tuple[Array, float]:
+        guide = frame.analysis @ pilot[r : r + size, c : c + size].astype(np.float64).ravel()
+        shrunk, weights = shrink((frame.analysis @ patch)[:, None], guide[:, None], sigma**2)
+        return frame.synthesis @ shrunk[:, 0], float(weights[0])
+
+    return averaged(image, w, stride, estimate)
