@@ -40,7 +40,7 @@ class TrainConfig:
         level = self.sparsity_level
         if level is not None and not 1 <= level <= most:
             raise ValueError(
-                f"sparsity_level must be between 1 and the {most} coefficients of a patch without its mean, not {level}."
+                f"sparsity_level must be between 1 and {most}, as many as a patch without its mean has, not {level}."
             )
         if not 0 < self.sigma < math.inf:
             raise ValueError(f"sigma must be positive and finite, not {self.sigma}.")

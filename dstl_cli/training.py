@@ -145,9 +145,10 @@ class TrainingSet:
         coder = Coder.build(Transform.dct(size), error_scale=config.coding.error_scale, fidelity=FIDELITY, most=most)
         for start in range(0, len(patches), ROWS):
             part = slice(start, start + ROWS)
-            if config.sparsity_level is None:
-                levels[part] = coder.leave_out(patches[part] / np.float32(config.sigma))[1]
-            patches[part, 1:] = patches[part].astype(np.float64) @ dct_matrix(size)[1:].T
+            with one_blas_thread():
+                if config.sparsity_level is None:
+                    levels[part] = coder.leave_out(patches[part] / np.float32(config.sigma))[1]
+                patches[part, 1:] = patches[part].astype(np.float64) @ dct_matrix(size)[1:].T
         return cls(patches[:, 1:], np.minimum(levels, size**2 - 1))
 
     def part(self, start: int, stop: int) -> Shard:
@@ -212,6 +213,31 @@ class Trained:
     held_out_dct_cost: float | None
     coded_patches: int  # the work: patches coded to learn, held-out ones not counted
 
+    @property
+    def beats_dct(self) -> bool:
+        """Whether it costs less than the DCT: on the held-out patches where there are any."""
+        if self.held_out_cost is not None and self.held_out_dct_cost is not None:
+            return self.held_out_cost < self.held_out_dct_cost
+        return self.cost < self.dct_cost
+
+
+class Watch:
+    """The cost that is to become small, iteration by iteration; each takes the same time however many there were."""
+
+    def __init__(self) -> None:
+        self.costs: list[float] = []
+        self.best_iteration = 0  # the first of the lowest cost; 0 before there is one
+        self.waited = 0  # how many iterations ago the cost was last clearly better than before
+        self._mark = math.inf  # the cost then
+
+    def note(self, cost: float) -> None:
+        """Take down the cost of the next iteration."""
+        self.costs.append(cost)
+        if self.best_iteration == 0 or cost < self.costs[self.best_iteration - 1]:
+            self.best_iteration = len(self.costs)
+        better = cost < self._mark * (1 - GAIN)
+        self._mark, self.waited = (cost, 0) if better else (self._mark, self.waited + 1)
+
 
 class Training:
     """Learning with mini-batches, one update a step; its state can be kept and taken up again.
@@ -247,6 +273,7 @@ class Training:
         self.dct_cost = self.held_out_dct_cost = 0.0  # at its own norm
         self.history: list[Iteration] = []
         self.held_out: list[float] = []
+        self.watch = Watch()
         self.coded_patches = 0
 
     @property
@@ -255,23 +282,11 @@ class Training:
         return len(self.edges) - 1
 
     @property
-    def costs(self) -> list[float]:
-        """What is to become small, after every iteration: the held-out cost, else that of the training patches."""
-        if self.validation is not None:
-            return self.held_out
-        return [record.relative_error if self.relative else record.error / self.norm for record in self.history]
-
-    @property
-    def best_iteration(self) -> int:
-        """The iteration of the lowest cost; 0 before the first."""
-        return int(np.argmin(self.costs)) + 1 if self.history else 0
-
-    @property
     def stop_reason(self) -> str | None:
         """Why there is no further step; None while there is one."""
         if len(self.history) >= self.iterations:
             return "iterations"
-        return "no improvement" if self._waited() >= self.config.patience else None
+        return "no improvement" if self.watch.waited >= self.config.patience else None
 
     def begin(self) -> None:
         """The first T, and the codes of all batches under it."""
@@ -300,7 +315,8 @@ class Training:
             if self.validation is not None:
                 self.held_out.append(self._cost(self.validation, self.held_out_norm, factor))
             self.factor = factor
-            if self.best_iteration == number + 1:
+            self.watch.note(self._watched(number))
+            if self.watch.best_iteration == number + 1:
                 self.best = factor
         return self.history[-1]
 
@@ -315,7 +331,7 @@ class Training:
                 history=tuple(self.history),
                 held_out=tuple(self.held_out),
                 stop_reason=self.stop_reason or "stopped",
-                best_iteration=self.best_iteration,
+                best_iteration=self.watch.best_iteration,
                 cost=self._cost(self.data, self.norm, factor),
                 dct_cost=scale * self.dct_cost,
                 held_out_cost=held_out,
@@ -347,7 +363,8 @@ class Training:
             "held_out": (0 if self.validation is None else rows,),
         }  # fmt: skip
         for key, shape in shapes.items():
-            if state[key].shape != shape or not np.isfinite(state[key]).all():
+            usable = ~np.isnan(state[key]) if key == "history" else np.isfinite(state[key])  # T may have been singular
+            if state[key].shape != shape or not usable.all():
                 raise ValueError(f"its entry {key} is not what this training left")
         self.factor, self.best, self.moments = state["factor"], state["best"], state["moments"]
         self.left_out, self.energy = state["left_out"].copy(), state["energy"].copy()
@@ -355,6 +372,9 @@ class Training:
         self.coded_patches = int(state["coded_patches"][0])
         self.history = [Iteration(int(row[0]), *map(float, row[1:])) for row in state["history"]]
         self.held_out = [float(cost) for cost in state["held_out"]]
+        self.watch = Watch()
+        for number in range(rows):
+            self.watch.note(self._watched(number))
         prefix = "method."
         own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
         self.method.restore(own)
@@ -390,10 +410,9 @@ class Training:
         first = max(FIRST_SHARE, last)
         return first + (last - first) * number / max(1, self.iterations - 1)
 
-    def _waited(self) -> int:
-        """How many iterations ago the cost was last better than before."""
-        lowest, since = np.inf, 0
-        for cost in self.costs:
-            better = cost < lowest * (1 - GAIN)
-            lowest, since = (cost, 0) if better else (lowest, since + 1)
-        return since
+    def _watched(self, number: int) -> float:
+        """The cost after an iteration (from 0): of the held-out patches, else of those learnt from."""
+        if self.validation is not None:
+            return self.held_out[number]
+        record = self.history[number]
+        return record.relative_error if self.relative else record.error / self.norm

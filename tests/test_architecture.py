@@ -12,7 +12,7 @@ import dstl_cli
 ROOT = Path(dstl_cli.__file__).parent
 
 # Files, and what handles them: everything else in the package is numerics.
-OUTER = ("cli", "files", "batch", "api", "__init__", "__main__")
+OUTER = ("cli", "files", "batch", "train_run", "api", "__init__", "__main__")
 
 # The core from the bottom up: a module imports only from the rows above its own.
 LAYERS = [
@@ -23,7 +23,7 @@ LAYERS = [
     {"guided", "grouping"},
     {"denoising"},
     {"files"},
-    {"batch"},
+    {"batch", "train_run"},
     {"cli"},
 ]
 

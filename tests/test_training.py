@@ -19,7 +19,17 @@ from dstl_cli.learning.learner import Shard, code
 from dstl_cli.learning.methods import make_method
 from dstl_cli.reproduction import figure_shard
 from dstl_cli.train_config import BOUNDED, BUDGETED, TrainConfig
-from dstl_cli.training import FIDELITY, PatchSample, Trained, Training, TrainingSet, least_energy, without_mean
+from dstl_cli.training import (
+    FIDELITY,
+    GAIN,
+    PatchSample,
+    Trained,
+    Training,
+    TrainingSet,
+    Watch,
+    least_energy,
+    without_mean,
+)
 from dstl_cli.transforms import dct_matrix
 
 Array = NDArray[np.float64]
@@ -181,7 +191,7 @@ def test_sigma_sets_the_levels_as_the_coder_does() -> None:
 
 def test_no_patch_gets_more_coefficients_than_it_has_without_its_mean() -> None:
     config = TrainConfig(patch_size=2, sigma=0.01)
-    data = TrainingSet.from_patches(np.float32([[9, -3, -5, -1]]), config)
+    data = TrainingSet.from_patches(np.array([[9, -3, -5, -1]], dtype=np.float32), config)
     assert data.coefficients.shape == (1, 3)
     assert data.levels.tolist() == [3]
 
@@ -345,7 +355,20 @@ def test_methods_with_a_scale_of_their_own_are_compared_with_a_dct_of_that_norm(
     assert result.cost == pytest.approx(code(factor, [shard]).error / norm, rel=1e-9)
     scaled = np.eye(24) * result.transform.frobenius_norm / 5
     assert result.dct_cost == pytest.approx(code(scaled, [shard]).error / norm, rel=1e-9)
-    assert training.costs == pytest.approx([record.error / norm for record in result.history])
+    assert training.watch.costs == pytest.approx([record.error / norm for record in result.history])
+
+
+@given(costs=st.lists(st.floats(0, 10) | st.sampled_from([1.0, 1.00005, 0.99995, 0.9998]), min_size=1, max_size=40))
+def test_the_watch_knows_the_best_and_how_long_ago_it_was_better(costs: list[float]) -> None:
+    watch = Watch()
+    for cost in costs:
+        watch.note(cost)
+    assert watch.best_iteration == int(np.argmin(costs)) + 1
+    mark, last = math.inf, 0
+    for number, cost in enumerate(costs, 1):
+        if cost < mark * (1 - GAIN):
+            mark, last = cost, number
+    assert watch.waited == len(costs) - last
 
 
 def test_patience_ends_the_training() -> None:
@@ -353,7 +376,7 @@ def test_patience_ends_the_training() -> None:
     result, training = trained(training_set(config), config)
     assert result.stop_reason == "no improvement"
     assert len(result.history) < 500
-    costs = training.costs
+    costs = training.watch.costs
     assert min(costs[-6:]) >= min(costs[:-6]) * (1 - 1e-4)
 
 
@@ -381,6 +404,8 @@ def test_entries_dropped_until_nothing_is_left_of_a_row_still_give_a_transform()
     )
     result, training = trained(training_set(config), config)
     assert np.linalg.matrix_rank(training.best) < 24  # else this tests nothing
+    assert max(record.condition for record in training.history) == math.inf
+    Training(training_set(config), config).restore(training.state())
     assert result.transform.condition < 1e7
     assert np.count_nonzero(result.transform.factor) <= 0.06 * 625
 

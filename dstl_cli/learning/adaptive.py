@@ -192,7 +192,7 @@ def _updated(data: Array32, start: Array, config: AdaptiveConfig, jobs: int) -> 
                 density=float(np.count_nonzero(factor) / factor.size),
             )
         )
-    return factor, tuple(history)
+    return factor if logdet is None else logdet.deliver(factor), tuple(history)
 
 
 def _coded(factor: Array, parts: Sequence[Array32], jobs: int) -> tuple[Array, float, float]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from running import Outcome, command, environment, refused, run, run_process, temporaries
 
-from dstl_cli.cli import train as train_module
+from dstl_cli import train_run
 from dstl_cli.config import METHODS
 from dstl_cli.files.collections import find_collection, luminance
 from dstl_cli.files.transforms import load_transform
@@ -90,6 +90,19 @@ def test_the_same_command_gives_the_same_bytes(folder: Path, tmp_path: Path) -> 
     first = (tmp_path / "one").read_bytes()
     assert first == (tmp_path / "two").read_bytes()
     assert first != (tmp_path / "other").read_bytes()
+
+
+def test_the_number_of_threads_does_not_matter(folder: Path, target: Path) -> None:
+    from threadpoolctl import threadpool_limits
+
+    found = set()
+    for threads in (1, 2, 4):
+        for seed in (0, 1):
+            with threadpool_limits(limits=threads, user_api="blas"):
+                options = ("--train-patches", 3000, "--iterations", 3, "--seed", seed)
+                assert train(folder, "-o", target, *options, "--force").code == 0
+            found.add(target.read_bytes())
+    assert len(found) == 2  # one for each seed
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -284,6 +297,30 @@ def test_a_transform_that_is_no_better_than_the_dct_is_told(folder: Path, target
     assert [text for text in done.sentences if "no better than the DCT" in text]
 
 
+def test_held_out_pictures_that_do_not_gain_are_told(folder: Path, target: Path) -> None:
+    done = train(folder, "-o", target, *SMALL, "--validation", folder / "b.png")
+    assert done.code == 0
+    stored = load_transform(target).provenance
+    assert stored["cost"] < stored["dct_cost"]
+    assert stored["held_out_cost"] >= stored["held_out_dct_cost"]
+    assert [text for text in done.sentences if "codes the held-out patches no better than the DCT" in text]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others may promise memory they do not have")
+def test_a_sample_that_does_not_fit_into_memory_is_told(folder: Path, target: Path) -> None:
+    refused(train(folder, "-o", target, "--train-patches", 10**14), 1, "does not fit into memory", "--train-patches")
+
+
+def test_force_forgets_an_unfinished_training(folder: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else, stopped again at once, it would go on from the older one: pictures may have changed with the same size."""
+    checkpoint = target.with_name("T.npz.checkpoint")
+    checkpoint.write_bytes(b"older")
+    stopping(monkeypatch, PatchSample, "add", 1, crash)
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(folder, "-o", target, *SMALL, "--force")
+    assert not checkpoint.exists()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -442,8 +479,8 @@ def test_a_training_that_was_killed_goes_on_from_its_last_checkpoint(
 ) -> None:
     arguments = (folder, "-o", target, *SMALL, "--validation", folder / "b.png")
     with monkeypatch.context() as patch:
-        patch.setattr(train_module, "CHECKPOINT_SECONDS", 0.0)
-        patch.setattr(train_module, "WRITING_SHARE", 1e9)
+        patch.setattr(train_run, "CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(train_run, "WRITING_SHARE", 1e9)
         stopping(patch, Training, "step", 8, crash)
         with pytest.raises(RuntimeError, match="power cut"):
             train(*arguments)
@@ -454,25 +491,39 @@ def test_a_training_that_was_killed_goes_on_from_its_last_checkpoint(
     assert target.read_bytes() == whole
 
 
-def test_the_real_program_stops_and_goes_on(folder: Path, target: Path) -> None:
+EAGER = (
+    "from dstl_cli import train_run\n"
+    "train_run.CHECKPOINT_SECONDS, train_run.WRITING_SHARE = 0.0, 1e9\n"
+    "from dstl_cli.cli.app import program\n"
+    "program()"
+)  # the program with a checkpoint after every file and update
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
+def test_the_real_program_stops_and_goes_on(kind: signal.Signals, folder: Path, target: Path) -> None:
     arguments = (folder, "-o", target, "--patch-size", 6, "--train-patches", 800, "--batches", 2, "--iterations", 300)
     options = ("--patience", 1000, "-v")
     process = subprocess.Popen(
-        command("train", *arguments, *options), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-        env=environment(), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        [sys.executable, "-W", "error", "-c", EAGER, "train", *map(str, (*arguments, *options))],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     with process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.split()[0] == "20":
-                process.send_signal(signal.SIGINT)
+                process.send_signal(kind)
                 break
         rest = process.stderr.read()
-    assert process.returncode == 130, rest
-    assert "T.npz holds the best transform so far" in rest.splitlines()[-1]
+    if kind == signal.SIGINT:
+        assert process.returncode == 130, rest
+        assert "T.npz holds the best transform so far" in rest.splitlines()[-1]
+    else:
+        assert process.returncode == -signal.SIGKILL, rest
+        assert not target.exists()
     resumed = run_process("train", *arguments, *options, "--resume")
     assert resumed.code == 0, resumed.stderr
-    assert int(resumed.stderr.splitlines()[1].split()[0]) > 20
+    assert int(resumed.stderr.splitlines()[1].split()[0]) >= 20
     other = target.with_name("other.npz")
     uninterrupted = run_process("train", folder, "-o", other, *arguments[3:], *options)
     assert uninterrupted.code == 0

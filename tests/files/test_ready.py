@@ -39,8 +39,9 @@ def test_shipped_transforms_have_the_mean_apart(name: str) -> None:
 def test_shipped_transforms_say_where_they_come_from(name: str) -> None:
     provenance = load(name).provenance
     assert isinstance(provenance, Mapping)
-    if provenance:
-        assert isinstance(provenance["settings"], dict)
+    assert provenance["source"] == "train"
+    assert provenance["pictures"] == 30
+    assert provenance["settings"]["learn"]["density"] == 0.3
 
 
 @pytest.mark.parametrize(
