@@ -46,8 +46,9 @@ def test_denoise_keeps_dtype_and_shape_and_removes_noise(camera: NDArray[np.uint
     assert psnr(clean, result / scale) > psnr(clean, noisy / scale) + 4
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
-@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "colour"), [("uint8", True), ("uint16", False), ("float32", True), ("float64", False)]
+)
 @pytest.mark.parametrize("quality", ["fast", "standard", "best"])
 def test_every_quality_keeps_dtype_and_shape(camera: NDArray[np.uint8], dtype: str, colour: bool, quality: str) -> None:
     clean = in_colour(camera) if colour else camera
@@ -61,7 +62,7 @@ def test_every_quality_keeps_dtype_and_shape(camera: NDArray[np.uint8], dtype: s
 
 
 @pytest.mark.parametrize("quality", ["fast", "standard", "best"])
-@pytest.mark.parametrize("scale", [1 / 255, 1e-6, 1e6])
+@pytest.mark.parametrize("scale", [1 / 255, 1e6])
 def test_every_quality_takes_floats_in_any_unit(camera: NDArray[np.uint8], quality: str, scale: float) -> None:
     noisy = with_noise(camera, "float64")
     usual = cleaned(noisy, sigma=20, quality=quality)

@@ -5,10 +5,12 @@ import json
 import os
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 from running import Outcome, command, environment, refused, run, run_process, scene
 
@@ -273,14 +275,14 @@ def test_residual_of_sigma_zero_is_flat_grey(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("quality", [SMALL, ("--sigma", "10"), ("--sigma", "10", "--quality", "best")], ids=str)
 def test_the_seed_decides_and_the_threads_do_not(quality: tuple[str, ...], tmp_path: Path) -> None:
-    Image.fromarray(scene((90, 700))).save(tmp_path / "a.png")  # several bands of work
+    Image.fromarray(scene((90, 300))).save(tmp_path / "a.png")  # several bands of work
     results = {}
-    for jobs, seed in ((1, 0), (2, 0), (3, 0), (1, 1)):
+    for jobs, seed in ((1, 0), (3, 0), (1, 1)):
         out = tmp_path / f"{jobs}_{seed}.png"
         done = run("denoise", tmp_path / "a.png", "-o", out, *quality, "--jobs", jobs, "--seed", seed)
         assert done.code == 0
         results[jobs, seed] = out.read_bytes()
-    assert results[1, 0] == results[2, 0] == results[3, 0]
+    assert results[1, 0] == results[3, 0]
     assert results[1, 0] != results[1, 1]
 
 
@@ -317,6 +319,11 @@ def test_every_knob_changes_the_result_and_is_reported(option: str, value: float
     assert not np.array_equal(np.load(tmp_path / "plain.npy"), np.load(tmp_path / "turned.npy"))
 
 
+@cache
+def standard_result() -> NDArray[np.generic]:
+    return denoise(scene((120, 130)).astype(np.float64), sigma=10)
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -328,11 +335,10 @@ def test_every_knob_of_standard_changes_the_result_and_is_reported(
     option: str, value: float | str, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "a.npy", scene((120, 130)).astype(np.float64))
-    for name, more in (("plain", ()), ("turned", (option, value))):
-        done = run("denoise", tmp_path / "a.npy", "-o", tmp_path / f"{name}.npy", "--sigma", 10, *more, "--json")
-        assert done.code == 0
+    done = run("denoise", tmp_path / "a.npy", "-o", tmp_path / "turned.npy", "--sigma", 10, option, value, "--json")
+    assert done.code == 0
     assert done.report["settings"][option.removeprefix("--").replace("-", "_")] == value
-    assert not np.array_equal(np.load(tmp_path / "plain.npy"), np.load(tmp_path / "turned.npy"))
+    assert not np.array_equal(standard_result(), np.load(tmp_path / "turned.npy"))
 
 
 def test_bounds_of_standard_are_kept_exactly(tmp_path: Path) -> None:
