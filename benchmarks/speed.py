@@ -4,7 +4,7 @@
 (b) the whole command against scikit-image's NL-means, wavelet and TV denoisers, each a fresh process
 (c) seconds per megapixel and peak memory from 0.25 to 24 megapixels
 (d) start-up of `dstl --version`, `--help` and an empty Python
-(e) first run with an empty kernel cache, and a run whose cache cannot be written
+(e) first run with an empty kernel cache, and a run whose cache folder cannot be used, so that numba looks for another
 """
 
 import argparse
@@ -172,7 +172,7 @@ def start_up(folder: Path) -> None:
     blocked.write_text("a file where the cache folder should be")
     without = denoising(picture, target, environment={"NUMBA_CACHE_DIR": str(blocked)})[0]
     print(f"(e) first run {cold:.2f} s, later {warm:.2f} s: an empty kernel cache costs {cold - warm:.2f} s once")
-    print(f"    where the cache cannot be written: {without:.2f} s")
+    print(f"    where the cache folder cannot be used and another is found: {without:.2f} s")
 
 
 def denoising(
