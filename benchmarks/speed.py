@@ -1,4 +1,4 @@
-"""Speed and memory as ratios within one run: `python benchmarks/speed.py [--quick]`.
+"""Speed and memory as ratios within one run: `python benchmarks/speed.py [--quick | --large QUALITY]`.
 
 (a) coding pass against a plain numpy implementation of the definition, one thread against two
 (b) the whole command against scikit-image's NL-means, wavelet and TV denoisers, each a fresh process
@@ -154,6 +154,20 @@ def scaling(folder: Path, quick: bool) -> None:
             print(f"(c) {megapixels:5.2f} Mpx {kind:4s}: {seconds / megapixels:.3f} s each{ratio}, {memory:.0f} MiB")
 
 
+def large(folder: Path, quality: str) -> None:
+    """A quality at one and at twelve megapixels of grey."""
+    import tifffile
+
+    path = folder / "large.tiff"
+    each = []
+    for height, width in ((1000, 1000), (3000, 4000)):
+        tifffile.imwrite(path, scene(height, width))
+        seconds, memory = denoising(path, folder / "out.tiff", "--quality", quality)
+        each.append(seconds / (height * width / 1e6))
+        ratio = f"{each[-1] / each[0]:.2f} x one megapixel"
+        print(f"{quality}, {height}x{width}: {seconds:.1f} s, {each[-1]:.2f} s a megapixel ({ratio}), {memory:.0f} MiB")
+
+
 def start_up(folder: Path) -> None:
     """(d) and (e)"""
     empty = min(process(sys.executable, "-c", "pass")[0] for _ in range(5))
@@ -191,10 +205,15 @@ def dstl() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="smaller pictures")
-    quick = parser.parse_args().quick
+    parser.add_argument("--large", metavar="QUALITY", help="only this quality, at 1 and 12 megapixels")
+    arguments = parser.parse_args()
+    quick = arguments.quick
     print(f"{available_cores()} cores")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if arguments.large:
+            large(folder, arguments.large)
+            return
         coding(quick)
         peers(folder)
         scaling(folder, quick)

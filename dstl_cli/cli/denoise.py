@@ -161,9 +161,7 @@ def denoise(
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
     json: options.Json = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing but errors.", rich_help_panel=OUTPUT)
-    ] = False,
+    quiet: options.Quiet = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the learning, iteration by iteration.", rich_help_panel=OUTPUT)
     ] = False,

@@ -42,6 +42,7 @@ class Quality(StrEnum):
 LEARNING, OUTPUT = "Learning and coding", "Output"
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.", rich_help_panel=OUTPUT)]
 Seed = Annotated[int, typer.Option(help="Seed of the random patches (and of added noise).", min=0)]
 Jobs = Annotated[
     int | None, typer.Option(help="Threads; the result is the same for any number.", min=1, show_default="all cores")

@@ -95,9 +95,7 @@ def train(
     ] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing but errors.", rich_help_panel=OUTPUT)
-    ] = False,
+    quiet: options.Quiet = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the learning, update by update.", rich_help_panel=OUTPUT)
     ] = False,

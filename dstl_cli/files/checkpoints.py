@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.errors import FileProblem
+from dstl_cli.files.archives import open_archive
 from dstl_cli.files.atomic import atomic_output
 from dstl_cli.files.names import display_name
 
@@ -27,15 +28,15 @@ def save_checkpoint(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, N
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The facts and arrays of a checkpoint; whatever is wrong with the file is told in one sentence."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as entries:
-            if not isinstance(entries, np.lib.npyio.NpzFile):
-                raise unusable(path)
+        with open_archive(path) as entries:
             arrays = {key: np.asarray(entries[key]) for key in entries.files}
         facts = json.loads(str(arrays.pop(_FACTS)))
     except OSError as error:
         reason = f"cannot be read ({error.strerror or error}); check the file"
         raise FileProblem(f"{display_name(path)} {reason}.") from None
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError, MemoryError):
+    except MemoryError:  # no reason to give up a training
+        raise FileProblem(f"{display_name(path)} does not fit into memory; close other programs.") from None
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):  # what damaged archives raise
         raise unusable(path) from None
     if not isinstance(facts, dict) or facts.pop("format", None) != FORMAT:
         raise unusable(path)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dstl_cli.errors import FileProblem
+from dstl_cli.files.archives import NotAnArchive, open_archive
 from dstl_cli.files.atomic import atomic_output
 from dstl_cli.files.names import display_name
 from dstl_cli.learning.learner import Iteration
@@ -61,14 +62,12 @@ def load_transform(path: Path) -> TransformFile:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise FileProblem(f"{name} is too large to be a transform file; give a .npz written by dstl.")
-        with path.open("rb") as stream:  # opened here: numpy would leave a broken archive open
-            entries = np.load(stream, allow_pickle=False)
-            if not isinstance(entries, np.lib.npyio.NpzFile):
-                raise FileProblem(f"{name} is not a transform file; give a .npz written by dstl.")
-            with entries:
-                return _checked(name, entries)
+        with open_archive(path) as entries:
+            return _checked(name, entries)
     except FileProblem:
         raise
+    except NotAnArchive:
+        raise FileProblem(f"{name} is not a transform file; give a .npz written by dstl.") from None
     except FileNotFoundError:
         raise FileProblem(f"There is no transform file {name}; check the path.") from None
     except OSError as error:

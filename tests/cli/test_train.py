@@ -569,6 +569,27 @@ def test_a_spoilt_checkpoint_gets_one_sentence(
     refused(train(folder, "-o", target, *SMALL, "--resume"), 1, "T.npz.checkpoint", "--force")
 
 
+@pytest.mark.usefixtures("interruptible")
+def test_too_little_memory_for_a_checkpoint_is_no_reason_to_give_it_up(
+    folder: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        stopping(patch, Training, "step", 2, interrupt)
+        assert train(folder, "-o", target, *SMALL).code == 130
+    path = target.with_name("T.npz.checkpoint")
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("dstl_cli.files.archives.np.load", no_memory)
+        done = train(folder, "-o", target, *SMALL, "--resume")
+    refused(done, 1, "T.npz.checkpoint", "memory")
+    assert "--force" not in done.stderr
+    assert path.read_bytes() == before
+    assert train(folder, "-o", target, *SMALL, "--resume").code == 0
+
+
 def test_resuming_what_was_never_begun_begins_and_what_is_done_is_left(folder: Path, target: Path) -> None:
     assert train(folder, "-o", target, *SMALL, "--resume").code == 0
     before = target.read_bytes()

@@ -273,3 +273,11 @@ def test_random_damage_is_noticed_or_harmless(good: Path, flips: list[tuple[floa
         refused(bad)
     else:
         np.testing.assert_array_equal(found.transform.factor, STORED.transform.factor)
+
+
+@pytest.mark.parametrize("content", [b"hello", b"", b"\x93NUMPY\x01\x00", b"\x80\x04K\x01."])
+def test_what_is_no_archive_is_called_so(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    path.write_bytes(content)
+    with pytest.raises(FileProblem, match=r"t\.npz is not a transform file; give a \.npz"):
+        load_transform(path)
