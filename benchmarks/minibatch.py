@@ -57,7 +57,7 @@ def figure_data() -> TrainingSet:
     else:
         from skimage import data
 
-        images = [np.asarray(image, dtype=np.float64) for image in (data.camera(), data.coins(), data.brick())]
+        images = [np.asarray(image, dtype=np.float64) for image in (data.camera(), data.coins(), data.clock())]
     shard = figure_shard(images)
     order = np.random.default_rng(0).permutation(len(shard.levels))
     return TrainingSet(shard.coefficients[order, 1:].astype(np.float32), shard.levels[order])

@@ -312,7 +312,7 @@ def figure_data(count: int) -> TrainingSet:
     if all(path.exists() for path in paths):
         images = [np.asarray(read_picture(path).pages[0], dtype=np.float64) for path in paths]
     else:
-        images = [np.asarray(image, dtype=np.float64) for image in (data.camera(), data.coins(), data.brick())]
+        images = [np.asarray(image, dtype=np.float64) for image in (data.camera(), data.coins(), data.clock())]
     shard = figure_shard(images)
     order = np.random.default_rng(0).permutation(len(shard.levels))[:count]
     return TrainingSet(shard.coefficients[order, 1:].astype(np.float32), shard.levels[order])

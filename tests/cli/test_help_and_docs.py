@@ -15,7 +15,7 @@ from dstl_cli.config import METHODS, PRESETS, QUALITIES
 PROJECT = Path(__file__).resolve().parents[2]
 TEXTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 GIVEN_BY_TYPER = {"--install-completion", "--show-completion", "--help"}
-OF_OTHER_PROGRAMS = {"--upgrade", "--editable", "--durations"}  # pip, pytest
+OF_OTHER_PROGRAMS = {"--upgrade", "--editable", "--durations", "--large"}  # pip, pytest, benchmarks
 
 
 def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
