@@ -4,6 +4,7 @@ Four pictures of scikit-image with noise of deviation 25 in red, green and blue 
 all three, estimate clipped: the stored channels one by one, luminance and chrominances one by one, and together.
 """
 
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -12,9 +13,11 @@ from numpy.typing import NDArray
 from skimage import data
 
 from dstl_cli import denoise
-from dstl_cli.colour import BASIS
-from dstl_cli.metrics import psnr
-from dstl_cli.noise import add_noise
+from dstl_cli.measure.metrics import peak_signal_noise_ratio
+from dstl_cli.noise.synthetic import add_noise
+from dstl_cli.pixels.colour import BASIS
+
+psnr = partial(peak_signal_noise_ratio, data_range=255)
 
 SIGMA = 25.0
 PICTURES = {
@@ -37,9 +40,8 @@ def main() -> None:
     for name, load in PICTURES.items():
         clean = np.asarray(load(), dtype=np.float64)
         noisy = add_noise(clean, SIGMA, seed=0)
-        estimates = (
-            one_by_one(noisy), one_by_one(noisy @ BASIS.T) @ BASIS, denoise(noisy, sigma=SIGMA, quality="best"),
-        )  # fmt: skip
+        together = denoise(noisy, sigma=SIGMA, quality="best")
+        estimates = (one_by_one(noisy), one_by_one(noisy @ BASIS.T) @ BASIS, together)
         rows.append([psnr(clean, np.clip(np.asarray(estimate, np.float64), 0, 255)) for estimate in estimates])
         print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in rows[-1]) + " |", flush=True)
     print("| mean | " + " | ".join(f"{fmean(column):.2f}" for column in zip(*rows, strict=True)) + " |")

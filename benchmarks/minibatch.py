@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from dstl_cli.files.images import read_picture
-from dstl_cli.reproduction import FIGURE_LEVEL, FIGURE_PATCH_SIZE, figure_shard
-from dstl_cli.train_config import TrainConfig
-from dstl_cli.training import Trained, Training, TrainingSet
+from dstl_cli.learning.collection_settings import CollectionSettings
+from dstl_cli.learning.on_collection import Trained, Training, TrainingSet
+from dstl_cli.measure.paper_experiments import FIGURE_LEVEL, FIGURE_PATCH_SIZE, figure_shard
+from dstl_cli.picture.read import read_picture
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 FIGURE = ("paper_table/barbara.png", "convergence/couple.png", "paper_table/cameraman.png")
 COMMON: dict[str, Any] = {"patch_size": FIGURE_PATCH_SIZE, "sparsity_level": FIGURE_LEVEL, "patience": 10**6}
 CASES: dict[str, dict[str, Any]] = {
-    "conditioned, bound 1": {"method": "conditioned", "max_condition": 1.0, "density": 1.0},
-    "conditioned, bound 1.25": {"method": "conditioned", "max_condition": 1.25, "density": 1.0},
+    "procrustes, bound 1": {"method": "procrustes", "max_condition": 1.0, "density": 1.0},
+    "procrustes, bound 1.25": {"method": "procrustes", "max_condition": 1.25, "density": 1.0},
     "dsect, bound 1": {"method": "dsect", "max_condition": 1.0, "density": 1.0},
     "dsect, bound 10": {"method": "dsect", "max_condition": 10.0, "density": 1.0},
     "bresler, weight 2.1e-4": {"method": "bresler", "logdet_weight": 2.1e-4},
@@ -42,7 +42,7 @@ class Measured:
 def measure(data: TrainingSet, changes: dict[str, Any], *, iterations: int, batches: int) -> Measured:
     """Train with so many updates on so many batches."""
     start = perf_counter()
-    training = Training(data, TrainConfig.of(**COMMON, **changes, iterations=iterations, batches=batches))
+    training = Training(data, CollectionSettings.of(**COMMON, **changes, iterations=iterations, batches=batches))
     training.begin()
     while training.stop_reason is None:
         training.step()
@@ -80,7 +80,7 @@ def main() -> None:
         for batches, iterations in runs:
             part = measure(data, changes, iterations=iterations, batches=batches)
             print(
-                f"{name:30} {full.result.dct_cost:8.4f} {full.result.cost:8.4f}   {batches:7d} {iterations:7d} "
+                f"{name:30} {full.result.canonical_cost:8.4f} {full.result.cost:8.4f}   {batches:7d} {iterations:7d} "
                 f"{part.result.cost:8.4f} {part.result.cost / full.result.cost:7.3f} "
                 f"{part.result.coded_patches / full.result.coded_patches:7.1%} {part.seconds / full.seconds:6.1%}",
                 flush=True,

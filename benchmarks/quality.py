@@ -8,6 +8,7 @@ was learnt; then the means.
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -16,16 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.config import named_config
-from dstl_cli.denoising import Tools, denoise_pixels
-from dstl_cli.files.images import read_picture
-from dstl_cli.files.ready import ready_transform
-from dstl_cli.metrics import psnr
-from dstl_cli.noise import add_noise
+from dstl_cli.denoising.channels import TransformSource
+from dstl_cli.denoising.pipeline import Request, denoise_pixels
+from dstl_cli.measure.metrics import peak_signal_noise_ratio
+from dstl_cli.noise.synthetic import add_noise
+from dstl_cli.picture.read import read_picture
+from dstl_cli.transforms.ready import ready_transform
+
+psnr = partial(peak_signal_noise_ratio, data_range=255)
 
 Pixels = NDArray[Any]
 
-WAYS: dict[str, tuple[str, dict[str, str]]] = {
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "paper dct": ("paper", {"method": "dct"}),
     "paper": ("paper", {}),
     "fast dct": ("fast", {"method": "dct"}),
@@ -61,10 +64,11 @@ def pictures(folder: Path, sigmas: list[float]) -> Iterator[tuple[str, float, Pi
 def denoised(clean: Pixels, noisy: Pixels, sigma: float, way: str) -> Cell:
     """Denoise and measure."""
     quality, changes = WAYS[way]
+    request = Request.named(quality, source=TransformSource(ready=ready_transform), **changes)
     start = perf_counter()
-    done = denoise_pixels(noisy, sigma, named_config(quality, **changes), Tools(ready=ready_transform))
+    done = denoise_pixels(noisy, sigma, request)
     seconds = perf_counter() - start
-    transform = done.account.transform
+    transform = done.record.transform
     assert transform is not None
     estimate = np.clip(done.pixels.astype(np.float64), 0, 255)
     return Cell(psnr(clean, estimate), seconds, transform.condition, transform.density)

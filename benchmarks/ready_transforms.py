@@ -1,6 +1,6 @@
 """Make the ready transforms of `dstl denoise --quality fast` with `dstl train`: one for each range of noise.
 
-    python benchmarks/ready_transforms.py FOLDER                        # what is shipped: dstl_cli/data
+    python benchmarks/ready_transforms.py FOLDER                        # what is shipped: dstl_cli/transforms/ready
     python benchmarks/ready_transforms.py FOLDER --without camera,brick # so that they can be measured on these
 
 They are learnt from the grey versions, upright and lying, of all photographs that come with scikit-image and are in the

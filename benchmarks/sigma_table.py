@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.noise import add_noise, estimate_sigma
+from dstl_cli.noise.estimate import NoiseEstimate, estimate_sigma
+from dstl_cli.noise.synthetic import add_noise
 
 Array = NDArray[np.float64]
 
@@ -77,9 +78,9 @@ def blurred_noise(shape: tuple[int, ...], kernel: tuple[float, ...], seed: int) 
     return np.asarray(noise / noise.std())
 
 
-def warns_of_scales(warnings: tuple[str, ...]) -> bool:
+def warns_of_scales(estimate: NoiseEstimate) -> bool:
     """Whether the two scales were found to disagree."""
-    return any("scales disagree" in sentence for sentence in warnings)
+    return any(warning.kind == "scales" for warning in estimate.warnings)
 
 
 def error_rows(name: str, estimates: Array) -> list[str]:
@@ -122,7 +123,7 @@ def main() -> None:
                 ("uint8", estimate_sigma(stored, data_range=RANGE)),
             ):
                 ours[depth][i, j] = found.sigma
-                alarms[depth][i, j] = warns_of_scales(found.warnings)
+                alarms[depth][i, j] = warns_of_scales(found)
             mad["float"][i, j] = wavelet_mad(noisy)
             mad["uint8"][i, j] = wavelet_mad(stored.astype(np.float64))
 
@@ -141,7 +142,7 @@ def main() -> None:
     print("\n".join(header("noise", tuple(f"sigma {s}" for s in CORRELATED_SIGMAS))))
     white = [
         sum(
-            warns_of_scales(estimate_sigma(to_bytes(add_noise(clean, sigma, seed=seed)), data_range=RANGE).warnings)
+            warns_of_scales(estimate_sigma(to_bytes(add_noise(clean, sigma, seed=seed)), data_range=RANGE))
             for clean in pictures.values()
             for seed in WHITE_SEEDS
         )
@@ -155,7 +156,7 @@ def main() -> None:
             noise = blurred_noise(clean.shape, kernel, i)
             for sigma in CORRELATED_SIGMAS:
                 found = estimate_sigma(to_bytes(clean + sigma * noise), data_range=RANGE)
-                counts[sigma] += warns_of_scales(found.warnings)
+                counts[sigma] += warns_of_scales(found)
         print(f"| {name} | " + " | ".join(f"{count} of {len(pictures)}" for count in counts.values()) + " |")
     wide = SIGMAS.index(5)
     false_alarms = sum(int(flags[:, wide:].sum()) for flags in alarms.values())

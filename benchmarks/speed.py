@@ -16,15 +16,19 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.config import DenoiseConfig
-from dstl_cli.denoising import available_cores, make_coder
-from dstl_cli.patches import extract, positions
-from dstl_cli.reconstruction import estimate_image
-from dstl_cli.transforms import Transform, dct_matrix
+from dstl_cli.denoising.channels import Execution, Plane
+from dstl_cli.denoising.paper import estimate_image, make_coder
+from dstl_cli.denoising.pipeline import available_cores
+from dstl_cli.denoising.settings import PaperSettings
+from dstl_cli.learning.settings import most_coefficients
+from dstl_cli.patches.grid import extract, positions
+from dstl_cli.transforms.bases import dct_matrix
+from dstl_cli.transforms.transform import Transform
 
 SIGMA, SIZE = 20.0, 11
 PEERS = {
@@ -99,13 +103,16 @@ def definition(image: NDArray[np.float64], most: int) -> NDArray[np.float64]:
 
 def coding(quick: bool) -> None:
     """(a)"""
-    config = DenoiseConfig()
-    coder = make_coder(Transform.dct(SIZE), SIGMA, config)
+    coder = make_coder(Transform.fixed(SIZE), SIGMA, PaperSettings())
     image = scene(512, 512).astype(np.float64)
-    estimate_image(image, SIGMA, coder, SIZE, jobs=1)
-    one, two = (best_of(lambda jobs=jobs: estimate_image(image, SIGMA, coder, SIZE, jobs=jobs), 5) for jobs in (1, 2))  # type: ignore[misc]
+
+    def run(threads: int) -> NDArray[np.floating[Any]]:
+        return estimate_image(Plane(image, image, SIGMA, None), coder, 1, Execution(threads))
+
+    run(1)
+    one, two = best_of(lambda: run(1), 5), best_of(lambda: run(2), 5)
     part = image[:64, :64] if quick else image[:128, :128]
-    naive = best_of(lambda: definition(part, config.most_coefficients(SIZE)), 1)
+    naive = best_of(lambda: definition(part, most_coefficients(SIZE)), 1)
     naive *= (image.shape[0] - SIZE + 1) ** 2 / (part.shape[0] - SIZE + 1) ** 2
     print(f"(a) coding + aggregation, 512x512: {one:.3f} s on one thread, {two:.3f} s on two ({one / two:.2f} x)")
     print(f"    plain numpy definition (part of it, scaled up): {naive:.1f} s, {naive / two:.0f} x slower")

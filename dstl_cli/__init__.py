@@ -1,8 +1,9 @@
 """dstl: image denoising with doubly sparse, explicitly conditioned learnt transforms.
 
-    from dstl_cli import denoise, estimate_sigma, learn_transform, Transform
+    from dstl_cli import denoise, estimate_noise, learn_transform, Transform
 
-Arrays in, arrays out, dtype kept. Importing the package is cheap: numpy and the rest come with the first call.
+Arrays in, arrays out, dtype kept; docs/api.md has all of it. Importing the package is cheap: numpy and the rest come
+with the first use.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,24 @@ from typing import TYPE_CHECKING, Any
 from dstl_cli.version import __version__
 
 if TYPE_CHECKING:
-    from dstl_cli.api import denoise, estimate_sigma, learn_transform
-    from dstl_cli.transforms import Transform
+    from dstl_cli.api import (
+        Transform,
+        denoise,
+        estimate_noise,
+        learn_transform,
+        peak_signal_noise_ratio,
+        structural_similarity,
+    )
 
-__all__ = ["Transform", "__version__", "denoise", "estimate_sigma", "learn_transform"]
+__all__ = [
+    "Transform",
+    "__version__",
+    "denoise",
+    "estimate_noise",
+    "learn_transform",
+    "peak_signal_noise_ratio",
+    "structural_similarity",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,3 +37,7 @@ def __getattr__(name: str) -> Any:
     from dstl_cli import api
 
     return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,68 +1,203 @@
-"""The Python interface: arrays in, arrays out."""
+"""The Python interface: arrays in, arrays out. What `dstl_cli` offers is defined or imported by its own name here."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.colour import check_pixels, root_mean_square, working_channel
-from dstl_cli.config import named_config, paper_config
-from dstl_cli.denoising import Tools, channel_sigmas, denoise_pixels
-from dstl_cli.files.ready import ready_transform
-from dstl_cli.learning.learner import Shard, learn
-from dstl_cli.patches import sample
-from dstl_cli.transforms import Transform
+from dstl_cli.denoising.channels import TransformSource
+from dstl_cli.denoising.pipeline import Request, channel_sigmas, denoise_pixels
+from dstl_cli.learning.collection_settings import CollectionSettings
+from dstl_cli.learning.on_collection import learn_from_pictures
+from dstl_cli.measure.metrics import peak_signal_noise_ratio as peak_signal_noise_ratio
+from dstl_cli.measure.metrics import structural_similarity as structural_similarity
+from dstl_cli.pixels.colour import check_pixels, luminance, root_mean_square
+from dstl_cli.transforms.ready import ready_transform
+from dstl_cli.transforms.transform import Transform as Transform
 
-__all__ = ["Transform", "denoise", "estimate_sigma", "learn_transform"]
+Pixel = TypeVar("Pixel", bound=np.generic)
+Pixels = NDArray[np.generic]
 
 
 def denoise(
-    array: NDArray[np.generic],
+    array: NDArray[Pixel],
     *,
     sigma: float | None = None,
     quality: str = "standard",
     transform: Transform | None = None,
     adapt: bool = False,
+    method: str | None = None,
+    canonical: str | None = None,
+    patch_size: int | None = None,
+    stride: int | None = None,
+    error_scale: float | None = None,
+    max_condition: float | None = None,
+    density: float | None = None,
+    iterations: int | None = None,
+    rounds: int | None = None,
+    train_patches: int | None = None,
+    seed: int = 0,
     jobs: int | None = None,
-    **settings: Any,
-) -> NDArray[np.generic]:
-    """Denoise a grey (H, W) or RGB (H, W, 3) picture of uint8, uint16, float32 or float64; dtype and shape stay.
+) -> NDArray[Pixel]:
+    """Denoise a picture; dtype and shape stay.
 
-    sigma: noise deviation, on the 0-255 scale for integers whatever their depth, in the array's own units for
-    floats; estimated if not given. quality: "fast", "standard" or "best", or "paper" for the paper's protocol.
-    transform: used as it is, or with `adapt` as the start of learning. settings: fields of the quality's
-    configuration in dstl_cli.config, e.g. method="dct", seed=1.
+    Parameters
+    ----------
+    array : (H, W) or (H, W, 3) array of uint8, uint16, float32 or float64
+        The noisy picture, grey or RGB.
+    sigma : float, optional
+        Standard deviation of the noise: on the 0-255 scale for whole numbers whatever their depth, in the array's own
+        units for floats. Estimated for each channel if not given.
+    quality : {"fast", "standard", "best", "paper"}
+        "fast" uses a ready transform, "standard" learns one on the picture, "best" denoises groups of similar patches;
+        "paper" is the paper's protocol.
+    transform : Transform, optional
+        Used as it is, or with `adapt` as the start of learning.
+    adapt : bool
+        Learn on the picture, starting from `transform`.
+    method : str, optional
+        How the transform is learnt: "procrustes" (default), "dsect" (Algorithm 1 of the paper, default of "paper"),
+        "conditioned", "bresler", "sparse-bresler", or "dct" for no learning.
+    canonical : {"dct", "hadamard", "haar", "fourier", "identity"}, optional
+        Phi, the fixed factor of the transform W = T Phi.
+    patch_size, stride : int, optional
+        Side of a patch, and the step between patches, in pixels.
+    error_scale : float, optional
+        C of the coder: larger removes more.
+    max_condition, density : float, optional
+        rho, the bound on the condition number of T, and the share of its entries that may be nonzero.
+    iterations, rounds, train_patches : int, optional
+        Updates of T, rounds of learning ("paper" only), patches to learn from.
+    seed : int
+        Of the random patches; the same seed gives the same bytes.
+    jobs : int, optional
+        Threads, all cores if not given; the result is the same for any number.
+
+    Returns
+    -------
+    array of the same shape and dtype
+
+    Raises
+    ------
+    ValueError
+        For arrays that are no picture, and for settings out of range or without effect; the message is one sentence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dstl_cli import denoise
+    >>> noisy = np.random.default_rng(0).normal(128, 20, (64, 64))
+    >>> denoise(noisy, sigma=20).shape
+    (64, 64)
     """
-    if adapt and transform is None:
-        raise ValueError("adapt needs a transform to start from.")
-    config = named_config(quality, **settings)
-    tools = Tools(transform=transform, adapting=adapt, ready=ready_transform, jobs=jobs)
-    return denoise_pixels(array, sigma, config, tools).pixels
+    settings = _given(locals(), without=("array", "sigma", "quality", "transform", "adapt", "jobs"))
+    source = TransformSource(transform, adapt, ready_transform)
+    request = Request.named(quality, source=source, jobs=jobs, **settings)
+    return cast("NDArray[Pixel]", denoise_pixels(array, sigma, request).pixels)
 
 
-def estimate_sigma(array: NDArray[np.generic]) -> float:
-    """Noise deviation of a grey or RGB picture, in the units `denoise` takes; for colour the mean over channels."""
+def estimate_noise(array: Pixels) -> float:
+    """Estimate the standard deviation of the white noise in a picture.
+
+    Parameters
+    ----------
+    array : (H, W) or (H, W, 3) array of uint8, uint16, float32 or float64
+
+    Returns
+    -------
+    float
+        In the units that `denoise` takes: on the 0-255 scale for whole numbers, in the array's own units for floats;
+        for colour the root mean square over the channels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dstl_cli import estimate_noise
+    >>> bool(abs(estimate_noise(np.random.default_rng(0).normal(128, 20, (256, 256))) - 20) < 1)
+    True
+    """
     check_pixels(array)
-    return root_mean_square(list(channel_sigmas(array, None)[0]))
+    return root_mean_square(channel_sigmas(array, None)[0])
 
 
 def learn_transform(
-    images: Sequence[NDArray[np.generic]], *, sparsity_level: int | None = None, **settings: Any
+    images: Sequence[Pixels],
+    *,
+    method: str = "procrustes",
+    canonical: str = "dct",
+    patch_size: int = 11,
+    sigma: float | None = None,
+    sparsity_level: int | None = None,
+    density: float | None = None,
+    max_condition: float | None = None,
+    frobenius_norm: float | None = None,
+    l1_weight: float | None = None,
+    homotopy_steps: int | None = None,
+    freeze_at: int | None = None,
+    clip: float | None = None,
+    step_rule: str | None = None,
+    logdet_weight: float | None = None,
+    iterations: int | None = None,
+    patience: int | None = None,
+    train_patches: int | None = None,
+    batches: int | None = None,
+    seed: int = 0,
 ) -> Transform:
-    """Learn a transform from grey or RGB pictures (their luminance), with as many patches from each.
+    """Learn a transform W = T Phi from pictures, as `dstl train` does.
 
-    sparsity_level: coefficients a patch is to be coded with, a tenth of its pixels if not given.
-    settings: fields of DenoiseConfig or LearnConfig; train_patches counts the patches of all pictures together.
+    Parameters
+    ----------
+    images : sequence of (H, W) or (H, W, 3) arrays of uint8, uint16, float32 or float64
+        Colour pictures give their luminance. Each offers its patches; a random sample of all is learnt from.
+    method : str
+        "procrustes" (closed-form updates), "dsect" (Algorithm 1 of the paper), "conditioned", "bresler",
+        "sparse-bresler" or "dct".
+    canonical : {"dct", "hadamard", "haar", "fourier", "identity"}
+        Phi.
+    patch_size : int
+        Side of a patch in pixels.
+    sigma : float, optional
+        Noise deviation that sets how many coefficients each patch gets (0-255 scale for whole numbers).
+    sparsity_level : int, optional
+        r: give every patch so many coefficients instead.
+    density : float, optional
+        ||T||_0 as a share of the n^2 entries.
+    max_condition, frobenius_norm : float, optional
+        rho and tau, the bound on the condition number of T and its norm.
+    l1_weight : float, optional
+        lambda, in units of ||Yt||_F^2 / n, which makes it free of the scale and number of the patches ("dsect").
+    homotopy_steps, freeze_at : int, optional
+        N_h, and K, the iteration after which the support of T stays ("dsect").
+    clip : float, optional
+        eps: smaller entries of T become zero ("dsect").
+    step_rule : {"exact", "lipschitz"}, optional
+        alpha: exact line search, or one over the Lipschitz constant ("dsect").
+    logdet_weight : float, optional
+        lambda0 of the log-det methods.
+    iterations, patience : int, optional
+        Most updates of T, and after how many without a better cost to stop.
+    train_patches, batches : int, optional
+        Size of the sample, and in how many parts it is cut, one of which an update codes.
+    seed : int
+        Of the sample and the batches.
+
+    Returns
+    -------
+    Transform
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dstl_cli import learn_transform
+    >>> stripes = np.tile(np.repeat([0.0, 200.0], 3), (60, 10))
+    >>> learn_transform([stripes], patch_size=4, iterations=5).condition <= 1.25
+    True
     """
-    if not images:
-        raise ValueError("There are no pictures to learn from.")
-    config = paper_config(**{"train_patches": 20_000, **settings})
-    rng = np.random.default_rng(config.seed)
-    level = config.first_coefficients(config.patch_size) if sparsity_level is None else sparsity_level
-    share = max(1, config.train_patches // len(images))
-    shards = []
-    for image in images:
-        check_pixels(image)
-        shards.append(Shard.from_patches(sample(working_channel(image, 0), config.patch_size, share, rng), level))
-    return learn(shards, config.learn).transform
+    settings = CollectionSettings.of(**_given(locals(), without=("images",)))
+    return learn_from_pictures([luminance(image) for image in images], settings).transform
+
+
+def _given(arguments: dict[str, Any], without: tuple[str, ...]) -> dict[str, Any]:
+    """The settings that were given among the arguments of a call."""
+    return {key: value for key, value in arguments.items() if value is not None and key not in without}

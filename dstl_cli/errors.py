@@ -1,5 +1,8 @@
 """The errors dstl tells its user about: each message is one sentence that names the remedy."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class DstlError(Exception):
     """A mistake or a limit that the user can do something about."""
@@ -21,3 +24,17 @@ class Interrupted(DstlError):
     """The user stopped the program."""
 
     exit_code = 130
+
+    def __init__(self, sentence: str = "Interrupted; nothing was left half-written.") -> None:
+        super().__init__(sentence)
+
+
+@contextmanager
+def refusals(name: str, failure: str) -> Iterator[None]:
+    """What the numerics refuse, or have no room for, as a sentence about `name`."""
+    try:
+        yield
+    except ValueError as error:
+        raise DstlError(f"{name} {failure}: {error}") from error
+    except MemoryError as error:
+        raise DstlError(f"{name} does not fit into memory; crop it or close other programs.") from error

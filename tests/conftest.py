@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dstl_cli.transforms import Transform
+from dstl_cli.transforms.transform import Transform
 
 hypothesis.settings.register_profile("dstl", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.load_profile("dstl")

@@ -3,7 +3,7 @@
 Nothing here is imported from dstl_cli. Numbers in brackets are sections of the algorithm's description.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,19 +36,17 @@ def extract(image: NDArray[np.generic], size: int, rows: list[int], columns: lis
     return patches, means
 
 
-def aggregate(
-    values: Real, weights: Array, rows: list[int], columns: list[int], shape: tuple[int, int]
-) -> tuple[Array, Array]:
-    """Weighted sums of the patches `values` (R, C, n) over each pixel, and the sums of their weights (R, C)."""
+def aggregate(values: Real, rows: list[int], columns: list[int], shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Sums of the patches `values` (R, C, n) over each pixel, and how many they are."""
     size = round(values.shape[2] ** 0.5)
-    total, weight = np.zeros(shape), np.zeros(shape)
+    total, count = np.zeros(shape), np.zeros(shape)
     for i, r in enumerate(rows):
         for j, c in enumerate(columns):
             for a in range(size):
                 for b in range(size):
-                    total[r + a, c + b] += weights[i, j] * float(values[i, j, a * size + b])
-                    weight[r + a, c + b] += weights[i, j]
-    return total, weight
+                    total[r + a, c + b] += float(values[i, j, a * size + b])
+                    count[r + a, c + b] += 1
+    return total, count
 
 
 # Selection and coding.
@@ -110,20 +108,17 @@ def estimate_image(
     mu: float,
     most: int,
     data_range: tuple[float, float],
-    weigh: Callable[[int], float],
 ) -> Array:
     """The whole picture at once [3, step 3]: code, rebuild, add the mean, clip, average, clip."""
     size = round(len(w) ** 0.5)
     rows, columns = (positions(length, size, stride) for length in image.shape)
     patches, means = extract(image, size, rows, columns)
-    weights = np.zeros(means.shape)
     for i, j in np.ndindex(means.shape):
         coded = code_patch(w, patches[i, j] / sigma, mu, most)
         k = coded.count(error_scale**2 * len(w))
-        weights[i, j] = weigh(k)
         patches[i, j] = np.clip(means[i, j] + sigma * coded.estimates[k], *data_range)
-    total, weight = aggregate(patches, weights, rows, columns, (image.shape[0], image.shape[1]))
-    return np.clip(total / weight, *data_range)
+    total, count = aggregate(patches, rows, columns, image.shape)
+    return np.clip(total / count, *data_range)
 
 
 # Spectrum.
@@ -187,6 +182,11 @@ def logdet_objective(t: Array, yt: Array, levels: NDArray[np.int64], lambda0: fl
     return float(np.sum((z - codes(z, levels)) ** 2) + lambda0 * np.sum(yt**2) * penalty)
 
 
+def keeps_bound(matrix: Array, rho: float) -> bool:
+    """Whether cond(matrix) <= rho, as numpy measures it; a bound of 1 is kept to 1e-7."""
+    return bool(np.linalg.cond(matrix) <= (1 + 1e-7 if rho == 1 else rho))
+
+
 def dsect(
     yt: Array,
     levels: NDArray[np.int64],
@@ -198,10 +198,13 @@ def dsect(
     clip: float,
     freeze_at: int,
     iterations: int,
+    lipschitz: bool = False,
 ) -> Iterator[Array]:
-    """Algorithm 1 [2.2] as it stands there, T after every iteration."""
+    """Algorithm 1 [2.2] as it stands there, T after every iteration; with the constant step 1/L if lipschitz."""
 
     def step_of(direction: Array) -> float:
+        if lipschitz:
+            return float(1 / np.linalg.svd(yt)[1][0] ** 2)
         return float(np.sum(direction**2) / np.sum((direction @ yt) ** 2))
 
     x = codes(yt, levels)

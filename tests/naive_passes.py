@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Real = NDArray[np.floating[Any]]
 
-STEPS = 1024  # thresholds that selection tries: so many equal steps up to the highest
+# Which coefficients (m,) of a patch stay, given costs (m,), budget and highest square dropped; and the patch's weight.
+Select = Callable[[Array, Array, float, float], tuple[Array, float]]
 
 
 # Kernels.
@@ -34,34 +35,6 @@ def add_columns(
     for patch, weight, (r, c) in zip(patches.T, weights, corners, strict=True):
         total[r : r + size, c : c + size] += float(weight) * patch.astype(np.float64).reshape(size, size)
         mass[r : r + size, c : c + size] += float(weight)
-
-
-def loss_within(column: Real, costs: Real, threshold: float) -> float:
-    """What dropping all squares of one column up to the threshold costs; entry 0 is never dropped."""
-    return sum(
-        float(cost) * float(z) ** 2 for z, cost in zip(column[1:], costs[1:], strict=True) if float(z) ** 2 <= threshold
-    )
-
-
-def threshold_of(column: Real, costs: Real, budget: float, highest: float) -> float:
-    """The last of the thresholds 0, highest / 1024, 2 highest / 1024, ... below the highest whose loss fits."""
-    squares = column[1:].astype(np.float64) ** 2
-    thresholds = highest * np.arange(1, STEPS) / STEPS
-    losses = np.where(squares <= thresholds[:, None], costs[1:] * squares, 0.0).sum(axis=1)  # never falls
-    return float(thresholds[losses <= budget].max(initial=0.0))
-
-
-def select(coefficients: Real, costs: Real, budget: float, highest: float) -> tuple[Array, Array]:
-    """What stays of every column (m, M), and the weights 1 / (1 + kept), entry 0 not counted (M,)."""
-    kept = coefficients.astype(np.float64)
-    weights = np.zeros(kept.shape[1])
-    for c, column in enumerate(kept.T):
-        threshold = threshold_of(column, costs, budget, highest)
-        for j in range(1, len(column)):
-            if column[j] ** 2 <= threshold:
-                column[j] = 0.0
-        weights[c] = 1 / (1 + np.count_nonzero(column[1:]))
-    return kept, weights
 
 
 def shrink(coefficients: Real, guide: Real, noise: float) -> tuple[Array, Array]:
@@ -121,14 +94,16 @@ def averaged(image: Real, w: Array, stride: int, estimate: Callable[[Array, int,
     return total / mass
 
 
-def coding_pass(image: Real, w: Array, sigma: float, error_scale: float, stride: int, sure: float = 3.3) -> Array:
+def coding_pass(
+    image: Real, w: Array, sigma: float, error_scale: float, stride: int, always_kept: float, select: Select
+) -> Array:
     """Each patch without the small coefficients that fit into ||error||^2 <= (C sigma)^2 n."""
     frame = NaiveFrame(w)
 
     def estimate(patch: Array, _row: int, _column: int) -> tuple[Array, float]:
-        codes = (frame.analysis @ patch)[:, None]
-        kept, weights = select(codes, frame.costs, (error_scale * sigma) ** 2 * len(w), (sure * sigma) ** 2)
-        return frame.synthesis @ kept[:, 0], float(weights[0])
+        budget, highest = (error_scale * sigma) ** 2 * len(w), (always_kept * sigma) ** 2
+        kept, weight = select(frame.analysis @ patch, frame.costs, budget, highest)
+        return frame.synthesis @ kept, weight
 
     return averaged(image, w, stride, estimate)
 

@@ -1,21 +1,31 @@
-"""The `dstl` program: its commands, and the one place where errors become exit codes."""
+"""The `dstl` program: its commands, and the one place where errors become sentences and exit codes."""
 
-import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
-from typing import Annotated, ParamSpec
+from types import FrameType
+from typing import Annotated, Any, ParamSpec, cast
 
 import typer
 
+from dstl_cli.base.names import display_name
+from dstl_cli.base.progress import compiling
 from dstl_cli.cli import denoise, evaluate, inspect, reproduce, train
+from dstl_cli.cli.command import Command, Group
 from dstl_cli.cli.console import report_error
-from dstl_cli.errors import DstlError, Interrupted
+from dstl_cli.errors import DstlError, Interrupted, UsageProblem
 from dstl_cli.version import __version__
+
+WrongCall = cast(type[Exception], typer.BadParameter.__base__)  # the library's class of all wrong calls
+COMPILING = "The kernels are being compiled for this computer; this takes some seconds and is done once."
+OTHER_NAMES = {"--noise": "--sigma", "--threads": "--jobs", "--overwrite": "--force", "--model": "--transform"}
 
 app = typer.Typer(
     name="dstl",
-    help="Denoise pictures with transforms learnt on them: doubly sparse and explicitly conditioned.",
+    cls=Group,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -31,7 +41,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", "-V", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Denoise pictures with transforms learnt on them: doubly sparse and explicitly conditioned."""
@@ -40,67 +50,88 @@ def root(
 P = ParamSpec("P")
 
 
-def interruptible(command: Callable[P, None]) -> Callable[P, None]:
-    """The command with Ctrl-C as an error of ours: the command-line library would end the program without a word."""
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """A command with what all commands share: how much it says, and Ctrl-C as an error of ours."""
 
     @wraps(command)
-    def guarded(*arguments: P.args, **options: P.kwargs) -> None:
+    def run(*arguments: P.args, **options: P.kwargs) -> None:
+        if options.get("quiet") and options.get("verbose"):
+            raise UsageProblem("--quiet and --verbose contradict each other; give one of them.")
+        if not (options.get("quiet") or options.get("json")):
+            compiling.listen(lambda: report_error(COMPILING))
         try:
             command(*arguments, **options)
         except KeyboardInterrupt:
-            raise Interrupted("Interrupted; nothing was left half-written.") from None
+            raise Interrupted from None
+        finally:
+            compiling.listen(None)
 
-    return guarded
+    return run
 
 
-app.command("denoise")(interruptible(denoise.denoise))
-app.command("train")(interruptible(train.train))
-app.command("evaluate")(interruptible(evaluate.evaluate))
-app.command("inspect")(interruptible(inspect.inspect))
-paper = typer.Typer(help=reproduce.HELP, no_args_is_help=True)
-paper.command("table")(interruptible(reproduce.table))
-paper.command("figure")(interruptible(reproduce.figure))
+app.command("denoise", cls=Command)(guarded(denoise.denoise))
+app.command("train", cls=Command)(guarded(train.train))
+app.command("evaluate", cls=Command)(guarded(evaluate.evaluate))
+app.command("inspect", cls=Command)(guarded(inspect.inspect))
+paper = typer.Typer(cls=Group, help=reproduce.HELP, no_args_is_help=True)
+paper.command("table", cls=Command)(guarded(reproduce.table))
+paper.command("figure", cls=Command)(guarded(reproduce.figure))
 app.add_typer(paper, name="reproduce")
-
-
-def program() -> None:
-    """The installed program: `main` in a process of our own.
-
-    Where scipy is installed, numba imports it to look for BLAS, which our kernels do not use: a third of the start-up.
-    When all is done the process ends at once: taking the interpreter and the compiler apart would take a tenth of a
-    second, and the operating system does it anyway.
-    """
-    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]
-    try:
-        main()
-    except SystemExit as end:
-        if not isinstance(end.code, int | None):
-            raise
-        _end_at_once(end.code or 0)
-    _end_at_once(0)
-
-
-def _end_at_once(code: int) -> None:
-    """End the process without clean-up; what was printed is flushed first."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):  # nobody listens any more
-            code = code or DstlError.exit_code
-    os._exit(code)
 
 
 def main() -> None:
     """Run the program; every failure ends in one sentence and its exit code."""
     debug = "--debug" in sys.argv
     try:
-        app()
+        with _ended_as_by_ctrl_c():
+            code = app(prog_name="dstl", standalone_mode=False)
+        if code == Interrupted.exit_code:  # what the library makes of Ctrl-C while it reads the options
+            raise Interrupted
+    except WrongCall as error:
+        if type(error).__name__ != "NoArgsIsHelpError":  # which has shown the help already
+            report_error(_what_is_wrong(error))
+        sys.exit(UsageProblem.exit_code)
     except DstlError as error:
         if debug:
             raise
         report_error(str(error))
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(DstlError.exit_code)
+    sys.exit(code)
+
+
+def _what_is_wrong(error: Any) -> str:
+    """What the command-line library found wrong with a call, as one sentence of ours that names what was meant."""
+    path = "dstl" if error.ctx is None else error.ctx.command_path
+    if type(error).__name__ == "NoSuchOption":  # the library's own suggestions are far-fetched
+        from difflib import get_close_matches
+
+        name, known = error.option_name, [name for option in error.ctx.command.params for name in option.opts]
+        other = OTHER_NAMES.get(name, "")
+        near = " or ".join([other] if other in known else get_close_matches(name, known, cutoff=0.7))
+        text = f"There is no option {display_name(name)}" + (f" (did you mean {near}?)" if near else "")
+    else:
+        text = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
+        what, mark, guess = text.partition(". Did you mean ")
+        text = f"{what} (did you mean {guess})" if mark else text
+    return f"{text}; see {path} --help."
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM and SIGHUP do what SIGINT does, so that nothing half-written stays; where ignored, they stay ignored."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        on_ctrl_c = signal.getsignal(signal.SIGINT)
+        (on_ctrl_c if callable(on_ctrl_c) else signal.default_int_handler)(number, frame)
+
+    changed = []
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        changed = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in changed:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)

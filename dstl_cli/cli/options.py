@@ -1,62 +1,68 @@
-"""Options that several commands share, written once."""
+"""Options that several commands share, written once, and the checks that turn them into settings."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from dstl_cli.config import Settings, named_config
+from dstl_cli.base.checks import check_sigma
+from dstl_cli.base.names import display_name
+from dstl_cli.cli.command import EXPERTS, FILES, LEARNING, OUTPUT, choices
+from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
 
-Config = TypeVar("Config")
+if TYPE_CHECKING:
+    from dstl_cli.denoising.pipeline import Request
+
+Made = TypeVar("Made")
 
 
-class Method(StrEnum):
-    """The learning methods, as choices."""
-
-    DCT = "dct"
-    BRESLER = "bresler"
-    CONDITIONED = "conditioned"
-    SPARSE_BRESLER = "sparse-bresler"
-    DSECT = "dsect"
+def option(panel: str, help: str, *names: str, shown: str | bool = True, **more: Any) -> Any:
+    """An option of a panel; shown: its default in words where None stands for it."""
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=shown, **more)
 
 
-class Preset(StrEnum):
-    """The presets, as choices."""
-
-    PAPER = "paper"
-
-
-class Quality(StrEnum):
-    """The qualities, as choices."""
-
-    FAST = "fast"
-    STANDARD = "standard"
-    BEST = "best"
+def setting(help: str, name: str, *, panel: str = EXPERTS, metavar: str | None = None) -> Any:
+    """An option for a setting of the qualities, with their defaults; its choices are those registered."""
+    completion = {"autocompletion": lambda: choices(name)} if choices(name) else {}
+    return option(panel, help, metavar=metavar, shown=defaults(name), **completion)
 
 
-LEARNING, OUTPUT = "Learning and coding", "Output"
+def defaults(name: str) -> str:
+    """The defaults of a setting in the qualities that have it, in words: that of most first."""
+    found: dict[str, list[str]] = {}
+    for entry in QUALITIES:
+        if name in entry.setting_names:
+            made = entry.settings()
+            value = getattr(made, name, getattr(getattr(made, "learn", None), name, None))
+            if value is not None:
+                found.setdefault(f"{value:g}" if isinstance(value, float) else str(value), []).append(entry.name)
+    first, *others = sorted(found.items(), key=lambda item: -len(item[1])) or [("", [])]
+    return ", ".join([first[0], *(f"{value} for {' and '.join(names)}" for value, names in others)])
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=OUTPUT)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.", rich_help_panel=OUTPUT)]
-Seed = Annotated[int, typer.Option(help="Seed of the random patches (and of added noise).", min=0)]
+
+def in_words(entries: Iterable[Any]) -> str:
+    """What each entry of a registry is, in a line."""
+    return "; ".join(f"{entry.name}: {entry.help}" for entry in entries) + "."
+
+
+Json = Annotated[bool, option(OUTPUT, "Print one JSON document on stdout.", "--json")]
+Quiet = Annotated[bool, option(OUTPUT, "Say nothing but errors.", "--quiet", "-q")]
+Debug = Annotated[bool, option(OUTPUT, "Show the traceback of an error.", "--debug")]
+Seed = Annotated[int, option(EXPERTS, "Seed of the random patches (and of added noise).", min=0)]
 Jobs = Annotated[
-    int | None, typer.Option(help="Threads; the result is the same for any number.", min=1, show_default="all cores")
+    int | None, option(EXPERTS, "Threads; the result is the same for any number.", min=1, shown="all cores")
 ]
-Force = Annotated[
-    bool, typer.Option("--force", "-f", help="Overwrite existing outputs (never an input).", rich_help_panel=OUTPUT)
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT)]
+Force = Annotated[bool, option(FILES, "Overwrite existing outputs (never an input).", "--force", "-f")]
+Plot = Annotated[Path | None, option(FILES, "Draw it as a PNG too.", metavar="FILE.png")]
+Recursive = Annotated[bool, option(FILES, "Go into sub-folders.", "--recursive", "-r")]
+Canonical = Annotated[str | None, setting("The fixed factor of the transform.", "canonical", panel=LEARNING)]
 
 
 def parse_sigma(text: str) -> float | None:
     """A noise deviation, or None for `auto`."""
-    from dstl_cli.config import check_sigma
-
     if text.strip().lower() == "auto":
         return None
     try:
@@ -74,21 +80,20 @@ def parse_numbers(text: str, option: str) -> list[float]:
     return numbers
 
 
-def parse_names(text: str, option: str, known: tuple[str, ...] | None = None) -> list[str]:
-    """Comma-separated names, all of them known."""
+def parse_names(text: str, option: str, known: Sequence[str] = ()) -> list[str]:
+    """Comma-separated names, each once; known: what they may be, if not anything."""
     names = [part.strip() for part in text.split(",") if part.strip()]
-    strange = [name for name in names if known is not None and name not in known]
+    strange = [name for name in names if known and name not in known]
     if strange:
-        raise UsageProblem(f"{option} knows {', '.join(known or ())}, not {strange[0]!r}.")
+        raise UsageProblem(f"{option} knows {', '.join(known)}, not {strange[0]!r}.")
     if not names:
         raise UsageProblem(f"{option} needs at least one name.")
-    return names
+    return list(dict.fromkeys(names))
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *, force: bool) -> None:
     """Refuse, before any work, files that cannot or must not be written; outputs: by the option that asks for them."""
-    from dstl_cli.files.atomic import same_file
-    from dstl_cli.files.names import display_name
+    from dstl_cli.base.atomic import same_file
 
     written: dict[str, str] = {}
     sources = list(inputs)
@@ -107,17 +112,53 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *,
             raise UsageProblem(f"{name} exists; use --force to overwrite it.")
 
 
-def build_config(name: str, settings: Mapping[str, object]) -> Settings:
-    """The settings of a quality or preset with the options that were given."""
-    return checked(partial(named_config, name), settings)
+def check_plot(plot: Path | None, inputs: Iterable[Path], *, force: bool) -> None:
+    """Refuse, before any work, a --plot that is no PNG or must not be written."""
+    if plot is not None and plot.suffix.lower() != ".png":
+        raise UsageProblem(f"--plot takes a name that ends in .png, not {plot}.")
+    check_outputs({"--plot": plot}, inputs, force=force)
 
 
-def checked(make: Callable[..., Config], settings: Mapping[str, object]) -> Config:
-    """What `make` gives for the options that were given; a value out of range is a wrong usage."""
+def chosen_quality(quality: str | None, preset: str | None) -> str:
+    """The name of the settings: of a quality or of a preset."""
+    if quality is not None and preset is not None:
+        raise UsageProblem("--quality and --preset both name the settings; give one of them.")
+    for option, name in (("quality", quality), ("preset", preset)):
+        if name is not None and name not in choices(option):
+            raise UsageProblem(f"--{option} must be one of {', '.join(choices(option))}, not {name!r}.")
+    return preset or quality or DEFAULT_QUALITY
+
+
+def build_request(
+    quality: str,
+    settings: Mapping[str, object],
+    *,
+    transform: Path | None = None,
+    adapt: bool = False,
+    jobs: int | None = None,
+) -> "Request":
+    """The request that the options make; what has no effect or is out of range is refused before a file is read."""
+    entry, kept = QUALITIES[quality], transform is not None
+    made = checked(lambda **given: entry.make(given, transform=kept, adapt=adapt), settings, ("adapt",))
+    from dstl_cli.denoising.channels import TransformSource
+    from dstl_cli.denoising.pipeline import Request
+    from dstl_cli.transforms.files import load_transform
+    from dstl_cli.transforms.ready import ready_transform
+
+    loaded = load_transform(transform).transform if transform is not None else None
+    return Request(entry, made, TransformSource(loaded, adapt, ready_transform), jobs)
+
+
+def checked(make: Callable[..., Made], settings: Mapping[str, object], others: tuple[str, ...] = ()) -> Made:
+    """What `make` gives for the options that were given; a value out of range is a wrong usage.
+
+    Names of settings in its sentence become those of options; others: further ones.
+    """
     given = {key: value for key, value in settings.items() if value is not None}
     try:
         return make(**given)
     except ValueError as error:
         text = str(error)
         name = text.split(" ", 1)[0]
-        raise UsageProblem(f"--{name.replace('_', '-')}{text[len(name) :]}" if name in given else text) from None
+        known = name in (*settings, *others)
+        raise UsageProblem(f"--{name.replace('_', '-')}{text[len(name) :]}" if known else text) from None

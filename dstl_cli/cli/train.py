@@ -1,104 +1,113 @@
 """`dstl train`: a transform learnt from collections of pictures."""
 
-import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dstl_cli.cli import options
+from dstl_cli.cli.command import EVERYDAY, EXPERTS, FILES, LEARNING, OUTPUT
 from dstl_cli.cli.console import progress_bar, report_error
+from dstl_cli.cli.options import option
 from dstl_cli.errors import DstlError, Interrupted, UsageProblem
-from dstl_cli.train_config import TrainConfig
+from dstl_cli.learning.collection_settings import CollectionSettings
+from dstl_cli.learning.methods import METHODS
+from dstl_cli.learning.settings import STEP_RULES
 
 if TYPE_CHECKING:
-    from dstl_cli.train_run import Part, TrainRun
-    from dstl_cli.training import Trained, Training
+    from dstl_cli.learning.on_collection import Trained
+    from dstl_cli.run.training import SampledPictures, TrainRun
 
-FILES, LEARNING, OUTPUT = "Files", options.LEARNING, options.OUTPUT
-DEFAULTS = TrainConfig()
-DEFAULT_METHOD = options.Method(DEFAULTS.learn.method)
+ALGORITHM_1 = "Algorithm 1 of the paper (--method dsect)"
+DEFAULTS = CollectionSettings()
+
+
+def setting(panel: str, help: str, name: str, *, shown: str | None = None, metavar: str | None = None) -> Any:
+    """An option for a setting, with its default and, where not all methods have it, those that do."""
+    owners = [entry.name for entry in METHODS if name in entry.uses]
+    if owners and panel != ALGORITHM_1:
+        help = f"{help} For {', '.join(owners)}."
+    value = getattr(DEFAULTS, name, getattr(DEFAULTS.learn, name, None))
+    default = f"{value:g}" if isinstance(value, float) else str(value)
+    return option(panel, help, shown=shown or default, metavar=metavar)
 
 
 def train(
     inputs: Annotated[list[str], typer.Argument(metavar="PATH...", help="Pictures, folders with all below them.")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="The transform file (.npz) to write.", rich_help_panel=FILES)
-    ],
+    output: Annotated[Path, option(EVERYDAY, "The transform file to write.", "-o", "--output", metavar="T.npz")],
     validation: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Pictures or a folder held out of the learning, to measure the cost on; may be repeated.",
-            rich_help_panel=FILES,
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint of a stopped training.", rich_help_panel=FILES)
-    ] = False,
-    force: options.Force = False,
-    method: Annotated[
-        options.Method, typer.Option(help="How the transform is learnt.", rich_help_panel=LEARNING)
-    ] = DEFAULT_METHOD,
-    patch_size: Annotated[int, typer.Option(help="Side of a patch in pixels.", rich_help_panel=LEARNING)] = (
-        DEFAULTS.patch_size
-    ),
-    density: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of nonzero entries the learnt factor may have.",
-            show_default=f"{DEFAULTS.learn.density:g}, where the method knows it",
-            rich_help_panel=LEARNING,
-        ),
-    ] = None,
-    max_condition: Annotated[
-        float | None,
-        typer.Option(
-            help="Bound on the condition number of the transform.",
-            show_default=f"{DEFAULTS.learn.max_condition:g}, where the method knows it",
-            rich_help_panel=LEARNING,
-        ),
+        option(EVERYDAY, "Pictures held out of the learning, to measure the cost on; may be repeated.", metavar="PATH"),
     ] = None,
     sigma: Annotated[
         float | None,
-        typer.Option(
-            help="Learn for noise of this deviation: it sets how many coefficients each patch gets.",
-            show_default=f"{DEFAULTS.sigma:g}",
-            rich_help_panel=LEARNING,
+        setting(EVERYDAY, "Learn for noise of this deviation: it sets how many coefficients a patch gets.", "sigma"),
+    ] = None,
+    resume: Annotated[bool, option(FILES, "Go on from the checkpoint of a stopped training.", "--resume")] = False,
+    force: options.Force = False,
+    method: Annotated[str | None, setting(LEARNING, "How the transform is learnt.", "method")] = None,
+    canonical: options.Canonical = None,
+    density: Annotated[
+        float | None,
+        setting(
+            LEARNING,
+            "Share of nonzero entries T may have.",
+            "density",
+            shown=f"{DEFAULTS.learn.density:g}; dsect: none, a penalty instead",
         ),
+    ] = None,
+    max_condition: Annotated[
+        float | None, setting(LEARNING, "Bound on the condition number of T (rho).", "max_condition")
+    ] = None,
+    frobenius_norm: Annotated[
+        float | None,
+        setting(LEARNING, "Frobenius norm of T (tau).", "frobenius_norm", shown="root of half the pixels of a patch"),
     ] = None,
     sparsity_level: Annotated[
         int | None,
-        typer.Option(help="Give every patch so many coefficients instead.", rich_help_panel=LEARNING),
+        setting(LEARNING, "Give every patch so many coefficients (r).", "sparsity_level", shown="as --sigma says"),
     ] = None,
-    iterations: Annotated[int, typer.Option(help="Updates of the transform.", rich_help_panel=LEARNING)] = (
-        DEFAULTS.learn.iterations
-    ),
+    iterations: Annotated[int | None, setting(LEARNING, "Updates of T (M).", "iterations")] = None,
     patience: Annotated[
-        int, typer.Option(help="Stop after so many updates without a better cost.", rich_help_panel=LEARNING)
-    ] = DEFAULTS.patience,
+        int | None, setting(LEARNING, "Stop after so many updates without a better cost.", "patience")
+    ] = None,
+    l1_weight: Annotated[
+        float | None,
+        setting(ALGORITHM_1, "Weight of ||T||_1 (lambda), in units of the mean energy of a coefficient.", "l1_weight"),
+    ] = None,
+    homotopy_steps: Annotated[
+        int | None, setting(ALGORITHM_1, "Updates over which lambda comes down (N_h).", "homotopy_steps")
+    ] = None,
+    clip: Annotated[float | None, setting(ALGORITHM_1, "Smaller entries of T become zero (eps).", "clip")] = None,
+    freeze_at: Annotated[
+        int | None, setting(ALGORITHM_1, "Update after which the zeros of T stay (K).", "freeze_at", shown="never")
+    ] = None,
+    step_rule: Annotated[
+        str | None,
+        setting(
+            ALGORITHM_1,
+            "Step along the gradient (alpha): the best one, or one over its Lipschitz constant.",
+            "step_rule",
+            metavar="|".join(STEP_RULES),
+        ),
+    ] = None,
+    patch_size: Annotated[int | None, setting(EXPERTS, "Side of a patch in pixels.", "patch_size")] = None,
     train_patches: Annotated[
-        int, typer.Option(help="Patches sampled from all pictures together.", rich_help_panel=LEARNING)
-    ] = DEFAULTS.train_patches,
+        int | None, setting(EXPERTS, "Patches sampled from all pictures together.", "train_patches")
+    ] = None,
     batches: Annotated[
         int | None,
-        typer.Option(
-            help="Parts of the sample, one of which each update codes.",
-            show_default="of about 5000 patches",
-            rich_help_panel=LEARNING,
+        setting(
+            EXPERTS, "Parts of the sample, one of which an update codes.", "batches", shown="of about 5000 patches"
         ),
+    ] = None,
+    logdet_weight: Annotated[
+        float | None, setting(EXPERTS, "Weight of the log-det penalty (lambda_0).", "logdet_weight")
     ] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
     quiet: options.Quiet = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the learning, update by update.", rich_help_panel=OUTPUT)
-    ] = False,
+    verbose: Annotated[bool, option(OUTPUT, "Show the learning, update by update.", "--verbose", "-v")] = False,
     debug: options.Debug = False,
 ) -> None:
     """Learn a transform from pictures, for `dstl denoise --transform`.
@@ -107,220 +116,120 @@ def train(
 
     Example: dstl train pictures/ -o pictures.npz
     """
-    if sigma is not None and sparsity_level is not None:
-        raise UsageProblem("--sigma and --sparsity-level both set how many coefficients a patch gets; give one.")
-    config = options.checked(
-        TrainConfig.of,
-        {
-            "method": str(method), "patch_size": patch_size, "density": density, "max_condition": max_condition,
-            "sigma": sigma, "sparsity_level": sparsity_level, "iterations": iterations, "patience": patience,
-            "train_patches": train_patches, "batches": batches, "seed": seed,
-        },
-    )  # fmt: skip
-    from dstl_cli.files.collections import find_collection
-    from dstl_cli.train_run import TrainRun, checkpoint_of
+    given = {
+        "method": method,
+        "canonical": canonical,
+        "patch_size": patch_size,
+        "sigma": sigma,
+        "sparsity_level": sparsity_level,
+        "density": density,
+        "max_condition": max_condition,
+        "frobenius_norm": frobenius_norm,
+        "l1_weight": l1_weight,
+        "homotopy_steps": homotopy_steps,
+        "clip": clip,
+        "freeze_at": freeze_at,
+        "step_rule": step_rule,
+        "logdet_weight": logdet_weight,
+        "iterations": iterations,
+        "patience": patience,
+        "train_patches": train_patches,
+        "batches": batches,
+        "seed": seed,
+    }
+    settings = options.checked(CollectionSettings.of, given, ("patch_size",))
+    from dstl_cli.run.collections import find_collection
+    from dstl_cli.run.training import TrainRun, check_unfinished, checkpoint_of
 
-    _check_places(output, resume=resume, force=force)
+    resumed = check_unfinished(output, resume=resume, force=force)
     held_out = find_collection(validation or [])
     pictures = find_collection(inputs).without(held_out)
     for collection, where in ((pictures, inputs), (held_out, validation)):
         if where and not collection.files:
             raise UsageProblem(f"There are no pictures in {', '.join(where)}; give files or folders with pictures.")
-    resumed = resume and os.path.lexists(checkpoint_of(output))
-    options.check_outputs({"--output": output}, (*pictures.files, *held_out.files), force=force or resumed)
+    files = (*pictures.files, *held_out.files)
+    options.check_outputs({"--output": output}, files, force=force or resumed)
+    options.check_outputs({"--output": checkpoint_of(output)}, files, force=True)
     try:
-        run = TrainRun(config, output, pictures, held_out)
+        run = TrainRun(settings, output, pictures, held_out)
         if resumed:
             run.take_up()
         else:
-            run.close()
-        _Account(run, json=json, quiet=quiet or json, verbose=verbose).go()
+            run.forget()
+        _View(run, quiet=quiet or json, verbose=verbose).show(json=json)
     except MemoryError:
         raise DstlError("The sample does not fit into memory; lower --train-patches or --patch-size.") from None
 
 
-def _check_places(output: Path, *, resume: bool, force: bool) -> None:
-    """Refuse what would lose an older transform or an unfinished training."""
-    from dstl_cli.files.names import display_name
-    from dstl_cli.train_run import checkpoint_of
+class _View:
+    """What a training says on the terminal."""
 
-    if output.name in ("", "-", ".."):
-        raise UsageProblem("--output takes the name of a file such as pictures.npz.")
-    if resume and force:
-        raise UsageProblem("--resume goes on from a checkpoint and --force begins anew; give one of them.")
-    if force:
-        return
-    checkpoint = checkpoint_of(output)
-    unfinished = os.path.lexists(checkpoint)
-    if unfinished and not resume:
-        raise UsageProblem(
-            f"{display_name(checkpoint)} holds an unfinished training; use --resume to go on or --force to begin anew."
-        )
-    if resume and not unfinished and os.path.lexists(output):
-        raise UsageProblem(
-            f"{display_name(output)} exists and no training of it is unfinished; use --force to train it anew."
-        )
+    def __init__(self, run: "TrainRun", *, quiet: bool, verbose: bool) -> None:
+        self.run, self.quiet, self.verbose = run, quiet, verbose
 
+    def show(self, *, json: bool) -> None:
+        """Do the training and tell how it goes."""
+        run = self.run
+        with run.stoppable():
+            self._read(run.pictures, "reading pictures")
+            self._read(run.held_out, "reading held-out pictures")
+            self._learn()
+        trained = run.finish()
+        if json:
+            from dstl_cli.report.tables import to_json
 
-class _Stop:
-    """Whether the user asked for the end."""
-
-    asked = False
-
-
-@contextmanager
-def _stoppable() -> Iterator[_Stop]:
-    """Ctrl-C asks for the end at the next good place; a second Ctrl-C ends at once."""
-    stop = _Stop()
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for background jobs
-        yield stop
-        return
-
-    def ask(number: int, frame: object) -> None:
-        stop.asked = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-class _Account:
-    """Does a training and says how it goes."""
-
-    def __init__(self, run: "TrainRun", *, json: bool, quiet: bool, verbose: bool) -> None:
-        self.run, self.json, self.quiet, self.verbose = run, json, quiet, verbose
-        self.started = perf_counter()
-
-    def go(self) -> None:
-        """Read, learn, write."""
-        with _stoppable() as stop:
-            self._read(self.run.pictures, "PATH", stop)
-            self._read(self.run.held_out, "--validation", stop)
-            training = self._learn(stop)
-        trained = self.run.write()
-        if not self.quiet:
+            typer.echo(to_json("train", **run.report(trained)))
+        elif not self.quiet:
             self._say_result(trained)
-        if self.json:
-            typer.echo(self._report(trained))
-        if training.stop_reason is None:
+        if trained.stop_reason == "stopped":
             raise Interrupted(
-                f"Interrupted after iteration {len(trained.history)} of {training.iterations}: "
-                f"{self.run.output} holds the best transform so far; the same command with --resume goes on."
+                f"Interrupted after iteration {len(trained.history)} of {run.settings.learn.iterations}: "
+                f"{run.output} holds the best transform so far; the same command with --resume goes on."
             )
-        self._warn(trained)
-        self.run.close()
+        for sentence in run.warnings(trained):
+            report_error(sentence)
 
-    def _read(self, part: "Part", option: str, stop: _Stop) -> None:
-        """Sample the patches of the pictures that were given with an option."""
-        count = len(part.collection.files)
-        if not count:
-            return
-        if part.read == 0:
-            for sentence in part.collection.problems:
-                report_error(sentence)
-        title = "reading pictures" if part is self.run.pictures else "reading held-out pictures"
-        with progress_bar(title, shown=not self.quiet) as (progress, _):
+    def _read(self, part: "SampledPictures", title: str) -> None:
+        for sentence in part.collection.problems if part.read == 0 else ():
+            report_error(sentence)
+        with progress_bar(title, shown=not self.quiet and part.count > 0) as (progress, _):
             for file in self.run.read(part):
                 if file.problem is not None:
                     report_error(file.problem)
                 if progress is not None:
-                    progress(part.read / count)
-                if stop.asked:
-                    self.run.save()
-                    raise Interrupted(
-                        f"Interrupted after reading {part.read} of {count} files; "
-                        "the same command with --resume goes on."
-                    )
-        if not part.sample.filled:
-            self.run.close()
-            raise UsageProblem(_why_empty(part, option, self.run.config))
+                    progress(part.read / part.count)
 
-    def _learn(self, stop: _Stop) -> "Training":
-        """Update the transform until the training ends or is stopped."""
-        training = self.run.begin()
+    def _learn(self) -> None:
+        total, watched = self.run.settings.learn.iterations, self.run.held_out.count > 0
         if self.verbose:
-            held_out = "  held out" if training.validation is not None else ""
-            typer.echo(f"iteration         error  relative{held_out}  condition  density", err=True)
+            typer.echo(f"iteration         error  relative{'  held out' * watched}  condition  density", err=True)
         with progress_bar("learning", shown=not (self.quiet or self.verbose)) as (progress, describe):
             for record in self.run.learn():
-                cost = training.watch.costs[-1]
-                describe(f"cost {cost:.4f}  condition {record.condition:.3f}  density {record.density:.2f}")
-                if progress is not None:
-                    progress(record.number / training.iterations)
-                if self.verbose:
-                    held_out = f"  {training.held_out[-1]:8.5f}" if training.validation is not None else ""
+                if progress is not None and self.run.training is not None:
+                    cost = self.run.training.costs.costs[-1]
+                    describe(f"cost {cost:.4f}  condition {record.condition:.3f}  density {record.density:.2f}")
+                    progress(record.number / total)
+                if self.verbose and self.run.training is not None:
+                    held_out = f"  {self.run.training.held_out[-1]:8.5f}" if watched else ""
                     typer.echo(
                         f"{record.number:9d}  {record.error:12.6g}  {record.relative_error:8.5f}{held_out}"
                         f"  {record.condition:9.5g}  {record.density:7.3f}",
                         err=True,
                     )
-                if stop.asked:
-                    break
-        if training.stop_reason is None:
-            self.run.save()
-        return training
 
     def _say_result(self, trained: "Trained") -> None:
         facts, transform = self.run.summary(trained), trained.transform
-        held_out = ""
+        phi, held_out = transform.canonical, ""
         if trained.held_out_cost is not None:
-            held_out = f"; held out {trained.held_out_cost:.4f} (DCT {trained.held_out_dct_cost:.4f})"
+            held_out = f"; held out {trained.held_out_cost:.4f} ({phi} {trained.held_out_canonical_cost:.4f})"
         why = ", no better cost since" if trained.stop_reason == "no improvement" else ""
         typer.echo(
             f"{facts['pictures']} pictures, {facts['patches']} patches, {facts['iterations']} iterations{why} -> "
-            f"{self.run.output}  ({perf_counter() - self.started:.1f} s)"
+            f"{self.run.output}  ({self.run.seconds:.1f} s)"
         )
         typer.echo(
-            f"cost {trained.cost:.4f} (DCT {trained.dct_cost:.4f}){held_out}; "
+            f"cost {trained.cost:.4f} ({phi} {trained.canonical_cost:.4f}){held_out}; "
             f"condition {transform.condition:.4g}, density {transform.density:.3f}"
         )
         if facts["unreadable"] or facts["skipped"]:
             typer.echo(f"{facts['unreadable']} files not readable, {facts['skipped']} other files skipped.")
-
-    def _warn(self, trained: "Trained") -> None:
-        if not trained.beats_dct and self.run.config.learn.method != "dct":
-            which = "patches" if trained.held_out_cost is None else "held-out patches"
-            report_error(
-                f"{self.run.output} codes the {which} no better than the DCT; allow a larger --density or "
-                "--max-condition, more --iterations, or give other pictures."
-            )
-        parts = self.run.parts.values()
-        if 0 < sum(part.floats for part in parts) < sum(part.readable for part in parts):
-            report_error(
-                "Pictures of whole numbers and of floats were mixed; floats count in their own units, so check that"
-                " white is about 255 in them."
-            )
-
-    def _report(self, trained: "Trained") -> str:
-        """The JSON document."""
-        from dstl_cli.files.reports import to_json
-
-        transform = trained.transform
-        history = [asdict(record) for record in trained.history]
-        for record, cost in zip(history, trained.held_out, strict=False):
-            record["held_out_cost"] = cost
-        return to_json(
-            "train", settings=asdict(self.run.config), output=str(self.run.output),
-            transform={
-                "method": transform.method, "patch_size": transform.patch_size, "condition": transform.condition,
-                "density": transform.density, "frobenius_norm": transform.frobenius_norm,
-            },
-            summary={**self.run.summary(trained), "seconds": perf_counter() - self.started},
-            history=history, errors=self.run.unreadable,
-        )  # fmt: skip
-
-
-def _why_empty(part: "Part", option: str, config: TrainConfig) -> str:
-    """Why the pictures of an option gave no patch."""
-    if not part.readable:
-        return f"None of the {part.read} files of {option} can be learnt from; give other pictures."
-    if config.sparsity_level is None:
-        return (
-            f"No patch of {option} stands out of noise of deviation {config.sigma:g}; give a smaller --sigma"
-            " (float pictures have it in their own units)."
-        )
-    return f"The pictures of {option} are flat: there is nothing to learn; give other pictures."

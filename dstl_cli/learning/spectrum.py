@@ -124,7 +124,35 @@ def largest_entries(matrix: Array, count: int) -> NDArray[np.bool_]:
     return mask.reshape(matrix.shape)
 
 
-TOLERANCE = 1e-7  # relative: delivered condition numbers exceed their bound by no more, as measured
+def entry_budget(density: float, n: int) -> int:
+    """How many entries of an n x n matrix may be nonzero: a share of them, and enough for an invertible one."""
+    return max(n, int(density * n**2))
+
+
+def largest_with_diagonal(matrix: Array, budget: int) -> NDArray[np.bool_]:
+    """Mask of the diagonal and, within the budget, the largest other entries."""
+    favoured = matrix.copy()
+    np.fill_diagonal(favoured, np.inf)
+    return largest_entries(favoured, budget)
+
+
+FREE_ROUNDS, FIXED_ROUNDS = 8, 150  # of `within_budget`: while the support may change, and after that
+TOLERANCE = 1e-7  # of condition numbers: what a bound of exactly 1, which rounding cannot keep, is exceeded by
+
+
+def delivered_condition(max_condition: float) -> float:
+    """The largest condition number that is delivered under a bound: below it by more than measuring errs."""
+    if max_condition == 1:
+        return 1 + TOLERANCE
+    return max_condition * (1 - min(0.5, 1e-12 + 1e-14 * max_condition))
+
+
+def held_to_bound(matrix: Array, max_condition: float, frobenius_norm: float) -> Array:
+    """The matrix, or the nearest one of the norm whose condition number is within the bound as measured."""
+    limit = delivered_condition(max_condition)
+    if condition_number(matrix) <= limit:
+        return matrix
+    return project_spectrum(matrix, min(max_condition, limit), frobenius_norm)
 
 
 def project_on_support(
@@ -140,12 +168,13 @@ def project_on_support(
     Alternates the projections on the support and on the spectrum; None if they do not meet in so many rounds.
     """
     check_bounds(max_condition, frobenius_norm)
+    limit, inner = delivered_condition(max_condition), max(1.0, max_condition * (1 - TOLERANCE))
     near = np.where(support, matrix, 0.0)
     for _ in range(rounds):
         u, s, vt = np.linalg.svd(near)
-        if s[-1] > 0 and s[0] <= max_condition * (1 + TOLERANCE) * s[-1]:
+        if s[-1] > 0 and s[0] <= limit * s[-1]:
             return np.asarray(near * (frobenius_norm / np.linalg.norm(near)))
-        spectrum = scaled_to_norm(cone_projection(s, max_condition), frobenius_norm)
+        spectrum = scaled_to_norm(cone_projection(s, inner), frobenius_norm)
         near = np.where(support, (u * spectrum) @ vt, 0.0)
     return None
 
@@ -154,13 +183,39 @@ def mix_with_identity(matrix: Array, max_condition: float, frobenius_norm: float
     """(1-b) matrix + b c I, with c = norm/sqrt(n), for the smallest b (by bisection) that keeps the bound; scaled."""
     check_bounds(max_condition, frobenius_norm)
     identity = np.eye(len(matrix)) * (frobenius_norm / np.sqrt(len(matrix)))
+    limit = delivered_condition(max_condition)
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
         mixed = (1 - middle) * matrix + middle * identity
-        if condition_number(mixed) <= max_condition * (1 + TOLERANCE):
+        if condition_number(mixed) <= limit:
             high = middle
         else:
             low = middle
     mixed = (1 - high) * matrix + high * identity
     return np.asarray(mixed * (frobenius_norm / np.linalg.norm(mixed)))
+
+
+def within_budget(
+    matrix: Array, budget: int, max_condition: float, frobenius_norm: float, *, aim: float | None = None
+) -> Array:
+    """A matrix near `matrix` with at most `budget` >= n nonzero entries, the norm, and the condition within the bound.
+
+    Alternates the projections on the largest entries (from some round on: on those of that round) and on the spectrum,
+    until the first meets the bound. The spectrum is drawn closer than asked, to condition number `aim` (the root of
+    the bound if not given): then they meet in a few rounds, and the entries are better ones. Should they not meet, it
+    is drawn to all equal; should that fail too, the largest entries are mixed with the identity.
+    """
+    limit = delivered_condition(max_condition)
+    for inner in (np.sqrt(max_condition) if aim is None else aim, 1.0):
+        near, support = matrix, largest_with_diagonal(matrix, budget)
+        for number in range(FREE_ROUNDS + FIXED_ROUNDS):
+            if number < FREE_ROUNDS:
+                support = largest_with_diagonal(near, budget)
+            u, s, vt = np.linalg.svd(np.where(support, near, 0.0))
+            if s[-1] > 0 and s[0] <= limit * s[-1]:
+                sparse = np.where(support, near, 0.0)
+                return np.asarray(sparse * (frobenius_norm / np.linalg.norm(sparse)))
+            near = (u * scaled_to_norm(cone_projection(s, inner), frobenius_norm)) @ vt
+    support = largest_with_diagonal(matrix, budget)
+    return mix_with_identity(np.where(support, matrix, 0.0), max_condition, frobenius_norm)

@@ -18,6 +18,7 @@ from dstl_cli.cli import app
 
 PACKAGE_FOLDER = Path(dstl_cli.__file__).resolve().parents[1]
 TEMPORARY_PATTERN = "**/.*.dstl-tmp"
+COMPILING = "dstl: The kernels are being compiled for this computer; this takes some seconds and is done once.\n"
 
 Pixels = NDArray[Any]
 
@@ -65,7 +66,12 @@ def run(*arguments: str | Path | float, stdin: bytes = b"") -> Outcome:
     out, err = (stream.detach() for stream in (stdout, stderr))
     assert isinstance(out, io.BytesIO)
     assert isinstance(err, io.BytesIO)
-    return Outcome(code, out.getvalue(), err.getvalue().decode())
+    return Outcome(code, out.getvalue(), without_notice(err.getvalue().decode()))
+
+
+def without_notice(stderr: str) -> str:
+    """What a run said, but for the line that depends on whether another one has compiled the kernels before."""
+    return stderr.replace(COMPILING, "", 1)
 
 
 def command(*arguments: str | Path | float) -> list[str]:
@@ -85,7 +91,7 @@ def run_process(*arguments: str | Path | float, stdin: bytes = b"", cwd: Path | 
     done = subprocess.run(
         command(*arguments), input=stdin, capture_output=True, cwd=cwd, env=environment(), check=False, timeout=300
     )
-    return Outcome(done.returncode, done.stdout, done.stderr.decode())
+    return Outcome(done.returncode, done.stdout, without_notice(done.stderr.decode()))
 
 
 def refused(outcome: Outcome, code: int, *words: str) -> None:

@@ -18,13 +18,34 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
-from running import Outcome, Pixels, command, environment, refused, run, run_process, scene, temporaries
+from running import (
+    Outcome,
+    Pixels,
+    command,
+    environment,
+    refused,
+    run,
+    run_process,
+    scene,
+    temporaries,
+    without_notice,
+)
 
 FAST = ("--method", "dct", "--sigma", "20", "--patch-size", "6")
 SMALL = (
-    "--preset", "paper", "--rounds", "2", "--iterations", "5", "--train-patches", "300", "--patch-size", "6",
-    "--sigma", "20",
-)  # fmt: skip
+    "--preset",
+    "paper",
+    "--rounds",
+    "2",
+    "--iterations",
+    "5",
+    "--train-patches",
+    "300",
+    "--patch-size",
+    "6",
+    "--sigma",
+    "20",
+)
 
 
 @pytest.fixture
@@ -147,10 +168,12 @@ def test_residuals_and_comparisons_of_a_folder(folder: Path) -> None:
         noisy, denoised, removed, joined = (
             np.asarray(Image.open(path)).astype(int)
             for path in (
-                folder / f"{name}.png", out / f"{name}.png", residual / f"{name}_residual.png",
+                folder / f"{name}.png",
+                out / f"{name}.png",
+                residual / f"{name}_residual.png",
                 compare / f"{name}_compare.png",
             )
-        )  # fmt: skip
+        )
         np.testing.assert_array_equal(noisy, denoised + removed - 128)
         np.testing.assert_array_equal(joined, np.concatenate((noisy, denoised, removed), axis=1))
 
@@ -177,6 +200,69 @@ def test_a_run_with_residuals_can_be_resumed(folder: Path) -> None:
     assert (out / "a.png").read_bytes() == expected
 
 
+def test_an_output_whose_residual_is_missing_is_not_done(folder: Path) -> None:
+    out, residual = folder.parent / "out", folder.parent / "residual"
+    assert run("denoise", folder, "-o", out, *FAST).code == 0
+    before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    again = run("denoise", folder, "-o", out, *FAST, "--residual", residual, "--resume", "--json")
+    assert (again.code, again.report["summary"]["done"]) == (0, 2)
+    assert tree(residual) == ["a_residual.png", "b_residual.png"]
+    finished = run("denoise", folder, "-o", out, *FAST, "--residual", residual, "--resume", "--json")
+    assert (finished.code, finished.report["summary"]["resumed"]) == (0, 2)
+    assert set(before) == {path.name for path in out.iterdir()}
+
+
+@pytest.mark.parametrize("option", ["--residual", "--compare", "-o"])
+def test_resuming_replaces_no_file_by_another(option: str, folder: Path) -> None:
+    """A file that is there is left by an unfinished job if it is what the job writes; else it is someone's own."""
+    kept = folder.parent / "kept.png"
+    kept.write_text("precious")
+    others = {"--residual": folder.parent / "r.png", "-o": folder.parent / "o.png"} | {option: kept}
+    arguments = [part for item in others.items() for part in item]
+    refused(run("denoise", folder / "a.png", *arguments, *FAST, "--resume", "-q"), 1, "kept.png", "--force")
+    assert kept.read_text() == "precious"
+    assert tree(folder.parent) == sorted(["kept.png", *(f"in/{name}" for name in tree(folder))])
+    assert run("denoise", folder / "a.png", *arguments, *FAST, "--resume", "--force").code == 0
+    assert np.asarray(Image.open(kept)).shape[0] == 48
+
+
+def test_an_empty_output_is_not_done(folder: Path) -> None:
+    out = folder.parent / "out"
+    out.mkdir()
+    (out / "a.png").touch()
+    done = run("denoise", folder, "-o", out, *FAST, "--resume", "--json")
+    assert (done.code, done.report["summary"]["done"], done.report["summary"]["resumed"]) == (0, 2, 0)
+    assert np.asarray(Image.open(out / "a.png")).shape == (48, 64)
+
+
+# --- folders without pictures -------------------------------------------------------------------------
+
+
+def test_folders_without_pictures_say_what_they_hold(tmp_path: Path) -> None:
+    folders = {
+        "empty": ("empty", ()),
+        "texts": ("other files such as a.txt (2 in all)", ("a.txt", "b.doc")),
+        "ours": ("results of dstl such as a_denoised.png (1 in all)", ("a_denoised.png",)),
+        "deep": ("--recursive", ("sub/a.png",)),
+        "data.zarr": ("Zarr", ("0/0.0",)),
+        "unnamed": ("Zarr", ("zarr.json", "c/0/0")),
+    }
+    for name, (words, files) in folders.items():
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).touch()
+        refused(run("denoise", tmp_path / name, *FAST, "-q"), 1, name, words)
+        done = run("denoise", tmp_path / name, *FAST, "--json")
+        assert (done.code, done.report["summary"]["failed"]) == (1, 1)
+        assert words in done.report["files"][0]["error"]
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    mixed = run("denoise", tmp_path / "a.png", tmp_path / "empty", *FAST)
+    assert mixed.code == 1
+    assert "1 denoised, 1 failed" in mixed.text
+    refused(run("denoise", tmp_path / "te*s", *FAST, "-q"), 1, "te*s")  # a pattern that only a folder matches
+
+
 # --- a folder of forty mixed files --------------------------------------------------------------------
 
 
@@ -189,9 +275,14 @@ def write_good(folder: Path) -> list[str]:
     for copy in (1, 2):
         grey, rgb = scene(seed=copy), scene((48, 64, 3), seed=copy)
         for name, pixels in {
-            "grey.png": grey, "rgb.png": rgb, "rgb.jpg": rgb, "grey.jpeg": grey, "rgb.webp": rgb, "grey.bmp": grey,
+            "grey.png": grey,
+            "rgb.png": rgb,
+            "rgb.jpg": rgb,
+            "grey.jpeg": grey,
+            "rgb.webp": rgb,
+            "grey.bmp": grey,
             "rgb.ppm": rgb,
-        }.items():  # fmt: skip
+        }.items():
             Image.fromarray(pixels).save(folder / f"good{copy}_{name}")
         stacks: dict[str, Pixels] = {
             "grey16.tif": grey * np.uint16(257),
@@ -419,7 +510,7 @@ def test_interrupt(options: tuple[str, ...], many: Path) -> None:
         _, stderr = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "Traceback" not in stderr
-    assert [line for line in stderr.splitlines() if line.strip()] == [
+    assert [line for line in without_notice(stderr).splitlines() if line.strip()] == [
         "dstl: Interrupted; nothing was left half-written."
     ]
     assert 1 <= len(complete(out)) < 30

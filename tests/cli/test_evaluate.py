@@ -19,10 +19,9 @@ from running import refused, run, run_process, scene, temporaries
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from dstl_cli.cli.evaluate import configurations
-from dstl_cli.config import named_config
 from dstl_cli.errors import UsageProblem
-from dstl_cli.files.transforms import TransformFile, save_transform
-from dstl_cli.transforms import Transform
+from dstl_cli.transforms.files import TransformFile, save_transform
+from dstl_cli.transforms.transform import Transform
 
 Pixels = NDArray[Any]
 ROW_KEYS = {
@@ -46,7 +45,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 def transform(tmp_path: Path) -> Path:
     """A small transform that needs no learning."""
     path = tmp_path / "small.npz"
-    save_transform(path, TransformFile(Transform.dct(4)))
+    save_transform(path, TransformFile(Transform.fixed(4)))
     return path
 
 
@@ -230,31 +229,33 @@ def test_the_same_seed_gives_the_same_numbers_for_any_number_of_threads(tmp_path
     assert first == second != third
 
 
-def test_configurations_are_named_and_made_in_one_place(transform: Path, tmp_path: Path) -> None:
-    (only,) = configurations(None, None, [], 0)
-    assert (only.label, only.config) == ("standard", named_config("standard"))
-    both = configurations(None, "dct,dsect,dct", [transform], 3)
-    assert [(item.label, item.config) for item in both] == [
-        ("dct", named_config("standard", method="dct", seed=3)),
-        ("dsect", named_config("standard", method="dsect", seed=3)),
-        ("small.npz", named_config("standard", seed=3)),
+def test_configurations_are_named_by_what_differs(transform: Path, tmp_path: Path) -> None:
+    def labels(quality: str | None, method: str | None, canonical: str | None, *files: Path) -> list[str]:
+        made = configurations(quality, method, canonical, files, {"seed": 3})
+        assert all(item.request.settings.seed == 3 for item in made)
+        return [item.label for item in made]
+
+    assert labels(None, None, None) == ["standard"]
+    assert labels(None, "dct,dsect,dct", None, transform) == ["dct", "dsect", "small.npz"]
+    assert labels(None, None, None, transform) == ["small.npz"]
+    assert labels("fast,paper,fast", None, None) == ["fast", "paper"]
+    assert labels("best,paper", "dct,dsect", None, transform) == [
+        *("best dct", "best dsect", "paper dct", "paper dsect"),
+        *("best small.npz", "paper small.npz"),
     ]
-    assert [item.tools.transform is None for item in both] == [True, True, False]
-    assert [item.label for item in configurations(None, None, [transform], 0)] == ["small.npz"]
-    assert [item.label for item in configurations("fast,paper,fast", None, [], 0)] == ["fast", "paper"]
-    assert [item.label for item in configurations("fast,paper", "dct,dsect", [transform], 0)] == [
-        "fast dct", "fast dsect", "paper dct", "paper dsect", "fast small.npz", "paper small.npz",
-    ]  # fmt: skip
-    other = tmp_path / "deep" / transform.name
+    assert labels(None, None, "dct,fourier") == ["dct", "fourier"]
+    assert labels(None, "procrustes", "dct,fourier") == ["procrustes dct", "procrustes fourier"]
+    other = tmp_path / "other" / "small.npz"
     other.parent.mkdir()
     other.write_bytes(transform.read_bytes())
-    assert [item.label for item in configurations(None, None, [transform, other], 0)] == [str(transform), str(other)]
-    with pytest.raises(UsageProblem, match="'nonsense'"):
-        configurations(None, "dct,nonsense", [], 0)
-    with pytest.raises(UsageProblem, match="'nonsense'"):
-        configurations("fast,nonsense", None, [], 0)
-    with pytest.raises(UsageProblem, match="method must be dct or dsect"):
-        configurations("fast", "bresler", [], 0)
+    assert labels(None, None, None, transform, other) == [str(transform), str(other)]
+    for wrong in ((None, "dct,nonsense", None), ("fast,nonsense", None, None), (None, None, "dct,nonsense")):
+        with pytest.raises(UsageProblem, match=r"knows .*, not 'nonsense'"):
+            labels(*wrong)
+    with pytest.raises(UsageProblem, match="--method must be one of procrustes, dct for fast, not 'bresler'"):
+        labels("fast", "bresler", None)
+    with pytest.raises(UsageProblem, match="patch_size must be a power of two for the canonical transform haar"):
+        labels(None, None, "haar")
 
 
 def test_floats_are_measured_in_their_own_units(tmp_path: Path) -> None:
@@ -353,6 +354,16 @@ def test_existing_files_are_overwritten_only_with_force(option: str, pair: tuple
     assert run("evaluate", *pair, option, target, "--force").code == 0
     assert "precious" not in target.read_text()
     assert temporaries(tmp_path) == []
+
+
+@pytest.mark.parametrize("option", ["--csv", "--report"])
+def test_a_transform_that_is_measured_is_never_overwritten(
+    option: str, transform: Path, pair: tuple[Path, Path]
+) -> None:
+    before = transform.read_bytes()
+    done = run("evaluate", pair[0], "--sigma", 10, "--transform", transform, option, transform, "--force")
+    assert transform.read_bytes() == before
+    refused(done, 2, transform.name, "never overwritten", option)
 
 
 # --- the page -----------------------------------------------------------------------------------------

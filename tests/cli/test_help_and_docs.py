@@ -1,6 +1,7 @@
 """Every command and option has help text and stands in the README or the docs, which name nothing that is not there."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ import typer.main
 from running import run
 
 from dstl_cli.cli.app import app
-from dstl_cli.config import METHODS, PRESETS, QUALITIES
+from dstl_cli.denoising.qualities import QUALITIES
+from dstl_cli.learning.methods import METHODS
+from dstl_cli.transforms.canonical import CANONICAL
 
 PROJECT = Path(__file__).resolve().parents[2]
 TEXTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+ALL_TEXTS = sorted({*TEXTS, *PROJECT.glob("*.md"), *PROJECT.glob("*/*.md")})
 GIVEN_BY_TYPER = {"--install-completion", "--show-completion", "--help"}
 OF_OTHER_PROGRAMS = {"--upgrade", "--editable", "--durations", "--large"}  # pip, pytest, benchmarks
 
@@ -69,26 +73,53 @@ def test_every_command_is_documented() -> None:
 
 
 def test_every_long_option_is_documented() -> None:
-    found = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", documented()))
+    found = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", documented()))
     known = {name for _, parameter in PARAMETERS for name in long_names(parameter)}
     assert known - GIVEN_BY_TYPER - found == set()
 
 
 def test_the_docs_name_no_option_that_is_not_there() -> None:
-    found = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", documented()))
+    found = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", documented()))
     known = {name for _, parameter in PARAMETERS for name in long_names(parameter)}
     assert found - known - GIVEN_BY_TYPER - OF_OTHER_PROGRAMS == set()
 
 
-def test_every_method_preset_and_quality_is_documented_and_offered() -> None:
-    text = documented()
-    shown = re.sub(r"\s*│\s*\n\s*│\s*", "", run("denoise", "--help").text)
-    for name in (*METHODS, *PRESETS, *QUALITIES):
+def test_every_registered_name_is_documented_and_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # no name is cut in two
+    text, shown = documented(), run("denoise", "--help").text
+    for name in (*METHODS.names, *QUALITIES.names, *CANONICAL.names):
         assert re.search(rf"\b{name}\b", text), name
-        assert name in shown.replace(" ", ""), name
+        assert name in shown, name
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path], ids=" ".join)
+def test_the_help_speaks_in_words(path: tuple[str, ...]) -> None:
+    shown = run(*path, "--help").text
+    assert not re.search(r"<\w+|list\[|\{\w|\bbool\b|\bTEXT\b", shown)
+    panels = re.findall(r"╭─ (.+?) ─", shown)
+    if "Everyday" in panels:
+        assert next(name for name in panels if name != "Arguments") == "Everyday"
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """The words after `dstl` in the indented lines of a document, without comments, pipes and redirections."""
+    for line in re.findall(r"^    (.*\bdstl .*)$", text, re.MULTILINE):
+        for piece in re.split(r"&&|[|;]", line.split("  #")[0]):
+            words = shlex.split(re.sub(r"[<>] *\S+", "", piece))
+            if words and Path(words[0]).name == "dstl":
+                yield words[1:]
+
+
+@pytest.mark.parametrize("path", ALL_TEXTS, ids=lambda path: str(path.relative_to(PROJECT)))
+def test_every_command_line_in_the_docs_is_understood(path: Path) -> None:
+    for words in command_lines(path.read_text(encoding="utf-8")):
+        names = max((name for name in COMMANDS if tuple(words[: len(name)]) == name), key=len)
+        with COMMANDS[names].make_context("dstl", words[len(names) :]) as context:
+            assert names, words
+            assert context.params
+
+
+@pytest.mark.parametrize("path", ALL_TEXTS, ids=lambda path: str(path.relative_to(PROJECT)))
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
         if not target.startswith(("http:", "https:", "mailto:")):

@@ -1,7 +1,6 @@
 """`dstl inspect`: the numbers of transforms and pictures, and their plots."""
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from running import refused, run, scene
 
-from dstl_cli.files.transforms import TransformFile, save_transform
-from dstl_cli.inspection import atom_grid, channels_of, histogram
-from dstl_cli.learning.learner import Iteration
-from dstl_cli.noise import estimate_sigma
-from dstl_cli.transforms import Transform
+from dstl_cli.measure.inspection import atom_grid, channel_statistics, histogram
+from dstl_cli.noise.estimate import estimate_sigma
+from dstl_cli.report.tables import flattened
+from dstl_cli.transforms.files import TransformFile, save_transform
+from dstl_cli.transforms.transform import Iteration, Transform
 
 MakeTransform = Callable[..., Transform]
 
@@ -57,6 +56,9 @@ def test_the_numbers_of_a_transform(make_transform: MakeTransform, tmp_path: Pat
     ("method", "provenance", "bound"),
     [
         ("dsect", {"settings": {"max_condition": 2}}, 2.0),
+        ("procrustes", {"settings": {"passes": {"learn": {"max_condition": 3.5}}}}, 3.5),
+        ("dsect", {"settings": {"max_condition": None}}, None),
+        ("unheard-of", {"settings": {"max_condition": 2}}, None),
         ("conditioned", {"settings": {"learn": {"max_condition": 9.5}}}, 9.5),
         ("bresler", {"settings": {"learn": {"max_condition": 9.5}}}, None),
         ("dsect", {}, None),
@@ -72,13 +74,46 @@ def test_the_bound_comes_from_the_settings(
     assert run("inspect", path).code == 0
 
 
+def test_all_settings_that_made_a_transform_are_shown(tmp_path: Path) -> None:
+    made = {
+        "settings": {"rounds": 3, "learn": {"density": None, "method": "dsect", "stages": [{"a": 1.5}, {"b": [4, 5]}]}},
+        "source": "denoise",
+        "nothing": {},
+    }
+    path = stored(tmp_path / "t.npz", Transform.fixed(3), **made)
+    assert run("inspect", path, "--json").report["provenance"] == made
+    words = [line.split(maxsplit=2) for line in run("inspect", path).text.splitlines()]
+    assert {line[1]: line[2] for line in words if line[0] == "made:"} == {
+        "settings.rounds": "3",
+        "settings.learn.density": "none",
+        "settings.learn.method": "dsect",
+        "settings.learn.stages.1.a": "1.5",
+        "settings.learn.stages.2.b": "[4, 5]",
+        "source": "denoise",
+        "nothing": "{}",
+    }
+
+
+@pytest.mark.parametrize("quality", ["standard", "best"])
+def test_what_a_run_was_made_with_is_told_by_all_three(quality: str, tmp_path: Path) -> None:
+    """The JSON of the run, the transform file, and its inspection."""
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    command = ("denoise", tmp_path / "a.png", "--quality", quality, "--save-transform", tmp_path / "t.npz", "--json")
+    (record,) = run(*command, "--iterations", 2).report["files"]
+    report = run("inspect", tmp_path / "t.npz", "--json").report
+    assert report["provenance"]["settings"] == record["settings"]
+    assert report["transform"].items() >= record["transform"].items()
+    text = run("inspect", tmp_path / "t.npz").text
+    assert all(name in text for name, _ in flattened(record["settings"]))
+
+
 def test_control_characters_in_a_file_do_not_reach_the_terminal(tmp_path: Path) -> None:
     path = stored(tmp_path / "t.npz", Transform(2, np.eye(4), "\x1b[31mred"), note="\x1b]0;title\x07")
     assert "\x1b" not in run("inspect", path).text
 
 
 def test_a_transform_is_known_by_its_bytes_too(tmp_path: Path) -> None:
-    path = stored(tmp_path / "t.npz", Transform.dct(3))
+    path = stored(tmp_path / "t.npz", Transform.fixed(3))
     path.rename(tmp_path / "other.bin")
     assert run("inspect", tmp_path / "other.bin", "--json").report["kind"] == "transform"
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 and nothing more")
@@ -96,7 +131,7 @@ def test_the_plot_of_a_transform(make_transform: MakeTransform, tmp_path: Path) 
         assert len(np.unique(np.asarray(image))) > 50
     refused(run("inspect", path, "--plot", tmp_path / "t.png"), 2, "--force")
     plain = tmp_path / "plain.npz"
-    save_transform(plain, TransformFile(Transform.dct(1)))
+    save_transform(plain, TransformFile(Transform.fixed(1)))
     assert run("inspect", plain, "--plot", tmp_path / "t.png", "--force", "--json").report["history"] == []
 
 
@@ -121,8 +156,14 @@ def test_the_numbers_of_a_grey_picture(tmp_path: Path) -> None:
     report = run("inspect", tmp_path / "a.png", "--json").report
     assert report["kind"] == "image"
     assert report["image"] == {
-        "width": 160, "height": 120, "pages": 1, "channels": 1, "has_alpha": False, "dtype": "uint8", "format": "png",
-    }  # fmt: skip
+        "width": 160,
+        "height": 120,
+        "pages": 1,
+        "channels": 1,
+        "has_alpha": False,
+        "dtype": "uint8",
+        "format": "png",
+    }
     (channel,) = report["channels"]
     assert (channel["page"], channel["name"]) == (1, "grey")
     assert (channel["smallest"], channel["largest"]) == (pixels.min(), pixels.max())
@@ -194,7 +235,7 @@ def test_the_histogram_counts_every_pixel() -> None:
 
 def test_channels_refuse_what_is_no_picture() -> None:
     with pytest.raises(ValueError, match="1 pixel value"):
-        channels_of(1, np.array([[1.0, np.inf]]))
+        channel_statistics(1, np.array([[1.0, np.inf]]))
 
 
 # --- mistakes -----------------------------------------------------------------------------------------
@@ -215,8 +256,12 @@ def test_mistakes_get_one_sentence(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes() == before
 
 
-def test_without_matplotlib_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Image.fromarray(scene()).save(tmp_path / "a.png")
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    refused(run("inspect", tmp_path / "a.png", "--plot", tmp_path / "p.png"), 1, "pip install", "dstl[plot]")
-    assert not (tmp_path / "p.png").exists()
+def test_the_plot_never_replaces_the_transform_it_shows(tmp_path: Path) -> None:
+    path = stored(tmp_path / "t.npz", Transform.fixed(3))
+    before = path.read_bytes()
+    (tmp_path / "linked.png").symlink_to(path)
+    refused(run("inspect", path, "--plot", path, "--force"), 2, "--plot")
+    refused(run("inspect", path, "--plot", tmp_path / "linked.png", "--force"), 2, "never overwritten")
+    refused(run("inspect", tmp_path / "linked.png", "--plot", tmp_path / "linked.png", "--force"), 2)
+    assert path.read_bytes() == before
+    assert (tmp_path / "linked.png").is_symlink()

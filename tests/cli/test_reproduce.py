@@ -199,11 +199,25 @@ def test_figure_for_people_and_as_a_picture(pictures: Path) -> None:
     )
 
 
-def test_the_plot_never_replaces_a_picture(pictures: Path) -> None:
-    before = (pictures / "hill.png").read_bytes()
-    done = run("reproduce", "figure", pictures, "--iterations", 1, "--plot", pictures / "hill.png")
-    assert (pictures / "hill.png").read_bytes() == before
-    refused(done, 2, "hill.png")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_plot_never_replaces_a_picture(name: str, pictures: Path) -> None:
+    before = {path: path.read_bytes() for path in pictures.iterdir()}
+    (pictures / "linked.png").hardlink_to(pictures / f"{name}.png")
+    command = ("reproduce", "figure", pictures, "--iterations", 1, "--plot")
+    refused(run(*command, pictures / f"{name}.png"), 2, f"{name}.png")
+    refused(run(*command, pictures / f"{name}.png", "--force"), 2, f"{name}.png", "never overwritten")
+    refused(run(*command, pictures / "linked.png", "--force"), 2, "linked.png", "never overwritten")
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_the_plot_is_refused_before_any_work(pictures: Path) -> None:
+    (pictures / "man.png").write_text("no picture")  # what is wrong with it is never reached
+    (pictures / "old.png").write_bytes(b"precious")
+    command = ("reproduce", "figure", pictures, "--plot")
+    refused(run(*command, pictures / "old.png"), 2, "old.png", "--force")
+    refused(run(*command, pictures / "figure.pdf"), 2, "--plot", ".png")
+    refused(run(*command, pictures / "no" / "figure.png"), 2, "--plot")
+    assert (pictures / "old.png").read_bytes() == b"precious"
 
 
 def test_wrong_usage_of_the_figure(pictures: Path) -> None:

@@ -1,15 +1,18 @@
 """Nothing is lost: every format, depth and channel layout goes through `dstl denoise` and comes out as it went in.
 
-Files are made and read back without dstl; the pixels must be those that `dstl_cli.denoise` gives for the array.
+Files are made and read back without dstl; the pixels must be those that `dstl_cli.denoising` gives for the array.
 """
 
 import io
 import struct
+import subprocess
+import sys
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import imagecodecs
 import numpy as np
@@ -17,9 +20,12 @@ import pytest
 import tifffile
 from PIL import Image, ImageCms
 from PIL.JpegImagePlugin import JpegImageFile
-from running import Pixels, refused, run, run_process, scene
+from running import Outcome, Pixels, command, environment, refused, run, run_process, scene
 
 from dstl_cli import denoise
+from dstl_cli.picture.formats import FORMATS, Format
+from dstl_cli.picture.model import PageSpec, Picture
+from dstl_cli.picture.source import Source
 
 FAST = ("--method", "dct", "--sigma", "20", "--patch-size", "6")
 ICC = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
@@ -185,9 +191,17 @@ def tiff_case(name: str, pixels: Pixels, alpha: Pixels | None = None, *, compres
 
     def write(path: Path) -> None:
         tifffile.imwrite(
-            path, samples, photometric="rgb" if colour else "minisblack", compression=compression, metadata=None,
-            resolution=DPI, resolutionunit="INCH", description="a picture", extratags=extra, **options,
-        )  # fmt: skip
+            path,
+            samples,
+            photometric="rgb" if colour else "minisblack",
+            compression=compression,
+            metadata=None,
+            resolution=DPI,
+            resolutionunit="INCH",
+            description="a picture",
+            extratags=extra,
+            **options,
+        )
 
     code = {None: 1, "deflate": 32946, "zlib": 8, "lzw": 5}[compression]
     return Case(
@@ -250,9 +264,15 @@ def pillow_case(name: str, pixels: Pixels, alpha: Pixels | None = None, *, expec
 
 def webp_case(name: str, alpha: Pixels | None = None) -> Case:
     return pillow_case(
-        name, coloured(3), alpha, expected={"icc": ICC, "exif": 6, "dpi": None},
-        lossless=True, exact=True, icc_profile=ICC, exif=EXIF,
-    )  # fmt: skip
+        name,
+        coloured(3),
+        alpha,
+        expected={"icc": ICC, "exif": 6, "dpi": None},
+        lossless=True,
+        exact=True,
+        icc_profile=ICC,
+        exif=EXIF,
+    )
 
 
 def bmp_case(name: str, pixels: Pixels) -> Case:
@@ -302,8 +322,14 @@ CASES = [
         "grey.jpg", coloured(1), expected={"icc": None, "exif": 6, "dpi": ABOUT_DPI}, quality=95, exif=EXIF, dpi=DPI
     ),
     pillow_case(
-        "rgb.jpg", coloured(3), expected={"icc": ICC, "exif": 6, "dpi": ABOUT_DPI},
-        quality=95, subsampling=0, icc_profile=ICC, exif=EXIF, dpi=DPI,
+        "rgb.jpg",
+        coloured(3),
+        expected={"icc": ICC, "exif": 6, "dpi": ABOUT_DPI},
+        quality=95,
+        subsampling=0,
+        icc_profile=ICC,
+        exif=EXIF,
+        dpi=DPI,
     ),
     webp_case("rgb.webp"),
     webp_case("rgba.webp", transparency()),
@@ -316,7 +342,7 @@ CASES = [
     *(npy_case(f"grey_{np.dtype(dtype).name}.npy", coloured(1, dtype)) for dtype in TYPES),
     npy_case("rgb32.npy", coloured(3, np.float32)),
     npy_case("rgba16.npy", coloured(3, np.uint16), transparency(np.uint16)),
-]  # fmt: skip
+]
 
 
 def same_alpha(case: Case, alpha: Pixels | None) -> bool:
@@ -373,6 +399,18 @@ def test_a_pipe_gets_the_bytes_of_the_file(tmp_path: Path) -> None:
         assert filed.read_bytes() == out.read_bytes()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="closing a stream is the shell's, on POSIX systems")
+@pytest.mark.parametrize("arguments", [("denoise", "-"), ("evaluate", "-", "--sigma", "20", "--method", "dct")])
+@pytest.mark.parametrize("how", ["<&-", "< ."])
+def test_standard_input_that_cannot_be_read(arguments: tuple[str, ...], how: str, tmp_path: Path) -> None:
+    line = ["sh", "-c", f'"$@" {how}', "sh", *command(*arguments)]
+    done = subprocess.run(line, capture_output=True, env=environment(), cwd=tmp_path, check=False, timeout=300)
+    outcome = Outcome(done.returncode, done.stdout, done.stderr.decode())
+    assert outcome.code == 1
+    assert "Traceback" not in outcome.stderr
+    assert [text for text in outcome.sentences if "standard input" in text.lower()] == outcome.sentences[:1]
+
+
 def test_the_real_program_keeps_sixteen_bit_colour(tmp_path: Path) -> None:
     case = next(case for case in CASES if case.name == "rgba16.png")
     source = tmp_path / case.name
@@ -409,3 +447,134 @@ def test_the_output_name_chooses_the_format_unless_something_would_be_lost(tmp_p
         refused(run("denoise", tmp_path / "a.tif", "-o", tmp_path / name, *FAST), 1, "16-bit", "a.tif")
     refused(run("denoise", tmp_path / "a.tif", "-o", tmp_path / "b.xyz", *FAST), 1, "b.xyz")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "a.tif"]
+
+
+# --- formats that are added, or only read ---------------------------------------------------------------
+
+
+class Toy:
+    """A format of two bytes for the size and one for each grey pixel."""
+
+    @staticmethod
+    def read(source: Source) -> Picture:
+        data = source.read()
+        spec = PageSpec(data[3], data[4], 1, np.dtype(np.uint8))
+        return Picture(source.name, (spec,), lambda _: (np.frombuffer(data[5:], np.uint8).reshape(spec.shape), None))
+
+    @staticmethod
+    def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: BinaryIO, strip: bool) -> None:
+        stream.write(b"TOY" + bytes(colour.shape) + colour.tobytes())
+
+
+def test_a_format_is_added_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FORMATS, "_entries", dict(FORMATS._entries))  # forgotten after the test
+    FORMATS.register(Format("toy", "Toy", (".toy",), rb"TOY", Toy, layouts=("L",)))
+    pixels = coloured(1)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.toy").write_bytes(b"TOY" + bytes(pixels.shape) + pixels.tobytes())
+    assert run("denoise", tmp_path / "in", *FAST).code == 0
+    result = (tmp_path / "in" / "a_denoised.toy").read_bytes()
+    np.testing.assert_array_equal(np.frombuffer(result[5:], np.uint8).reshape(48, 64), denoised(pixels))
+    np.save(tmp_path / "b.npy", coloured(3))
+    refused(run("denoise", tmp_path / "b.npy", "-o", tmp_path / "b.toy", *FAST), 1, "Toy")
+    with pytest.raises(ValueError, match=r"for \.toy already"):
+        FORMATS.register(Format("again", "Again", (".toy",), rb"AGAIN", Toy))
+    piped = run("denoise", "-", *FAST, stdin=(tmp_path / "in" / "a.toy").read_bytes())
+    assert piped.stdout == result
+
+
+def test_formats_that_are_only_read_become_png_or_tiff(tmp_path: Path) -> None:
+    frames = [Image.fromarray(scene(seed=seed)) for seed in range(3)]
+    frames[0].save(tmp_path / "one.gif")
+    frames[0].save(tmp_path / "film.gif", save_all=True, append_images=frames[1:])
+    done = run("denoise", tmp_path / "one.gif", tmp_path / "film.gif", *FAST, "--residual", tmp_path / "r")
+    assert done.code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "film.gif",
+        "film_denoised.tif",
+        "one.gif",
+        "one_denoised.png",
+        "r",
+    ]
+    assert sorted(path.name for path in (tmp_path / "r").iterdir()) == ["film_residual.tif", "one_residual.png"]
+    np.testing.assert_array_equal(read_pillow(tmp_path / "one_denoised.png"), denoised(scene()))
+    assert tifffile.imread(tmp_path / "film_denoised.tif").shape == (3, 48, 64, 3)
+    assert done.sentences == [
+        f"{tmp_path / 'one.gif'}: GIF is only read; the result is PNG.",
+        f"{tmp_path / 'film.gif'}: GIF is only read; the result is TIFF.",
+    ]
+    [record] = run("denoise", tmp_path / "one.gif", *FAST, "--force", "--json").report["files"]
+    assert record["output"].endswith("one_denoised.png")
+    assert record["warnings"] == ["GIF is only read; the result is PNG."]
+    piped = run("denoise", "-", *FAST, "-q", stdin=(tmp_path / "one.gif").read_bytes())
+    assert piped.stdout == (tmp_path / "one_denoised.png").read_bytes()
+    refused(run("denoise", tmp_path / "one.gif", "-o", tmp_path / "x.gif", *FAST), 1, "x.gif", "only reads")
+
+
+def test_long_exif_data_are_not_lost_silently(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    exif.get_ifd(0x8769)[0x927C] = bytes(70_000)
+    Image.fromarray(coloured(3)).save(tmp_path / "a.png", exif=exif)
+    done = run("denoise", tmp_path / "a.png", "-o", tmp_path / "b.jpg", *FAST)
+    assert done.code == 0
+    assert done.sentences == [f"{tmp_path / 'a.png'}: {tmp_path / 'b.jpg'} cannot hold the EXIF data of the input."]
+
+
+@pytest.mark.parametrize("suffix", [".ome.tif", ".OME.TIFF"])
+def test_names_of_ome_files_keep_both_suffixes(suffix: str, tmp_path: Path) -> None:
+    stack = coloured(1, np.uint16, pages=2)
+    tifffile.imwrite(tmp_path / f"x{suffix}", stack, ome=True, photometric="minisblack")
+    extras = ("--residual", tmp_path / "r/", "--compare", tmp_path / "c/")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "c").mkdir()
+    assert run("denoise", tmp_path / f"x{suffix}", *FAST, *extras).code == 0
+    assert (tmp_path / "r" / f"x_residual{suffix}").exists()
+    assert (tmp_path / "c" / f"x_compare{suffix}").exists()
+    with tifffile.TiffFile(tmp_path / f"x_denoised{suffix}") as file:
+        assert file.is_ome
+        np.testing.assert_array_equal(file.asarray(), [denoised(page) for page in stack])
+    (tmp_path / "clean").mkdir()
+    (tmp_path / "clean" / "x.tif").write_bytes((tmp_path / f"x{suffix}").read_bytes())
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / f"x_denoised{suffix}").write_bytes((tmp_path / f"x_denoised{suffix}").read_bytes())
+    assert run("evaluate", tmp_path / "clean", tmp_path / "made").code == 0
+    done = run("denoise", tmp_path, *FAST, "--resume")  # the result of the first run is not taken for an input
+    assert (done.code, done.text) == (0, "0 denoised, 0 failed, 1 done before, 1 other files skipped.\n")
+
+
+# --- residual and comparison of stacks ------------------------------------------------------------------
+
+
+def test_residuals_and_comparisons_have_all_pages(tmp_path: Path) -> None:
+    stack = coloured(3, np.uint16, pages=3)
+    tifffile.imwrite(tmp_path / "a.tif", stack, photometric="rgb")
+    residual, compare = tmp_path / "r.tif", tmp_path / "c.tif"
+    assert run("denoise", tmp_path / "a.tif", *FAST, "--residual", residual, "--compare", compare).code == 0
+    clean = np.asarray(tifffile.imread(tmp_path / "a_denoised.tif"))
+    removed = np.asarray(tifffile.imread(residual))
+    np.testing.assert_array_equal(removed.astype(int) - 128 * 257, stack.astype(int) - clean)
+    np.testing.assert_array_equal(tifffile.imread(compare), np.concatenate((stack, clean, removed), axis=2))
+
+
+def test_a_long_stack_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
+    peaks = []
+    for pages in (1, 3, 43):  # the first run warms up
+        stack = np.stack([scene((32, 40), seed=seed) for seed in range(pages)])
+        tifffile.imwrite(tmp_path / "a.tif", stack, photometric="minisblack", compression="zlib")
+        tracemalloc.start()
+        done = run("denoise", tmp_path / "a.tif", "--quality", "fast", "--sigma", 20, "--force", "-q")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert done.code == 0
+    assert peaks[2] < peaks[1] + 1_000_000
+
+
+@pytest.mark.parametrize("option", ["--residual", "--compare"])
+def test_side_files_that_cannot_hold_the_pages_are_refused_before_any_work(option: str, tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", coloured(1, pages=3), photometric="minisblack")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dstl_cli.run.files.denoise_pixels", lambda *_: pytest.fail("no work is to be done"))
+        done = run("denoise", tmp_path / "a.tif", *FAST, option, tmp_path / "x.png")
+    refused(done, 1, "3 pages", "PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]

@@ -1,16 +1,37 @@
-"""The program starts fast: what needs no numbers imports no numpy; and everywhere, also without a writable cache."""
+"""The program starts fast and everywhere: without a cache, without standard streams; and a slip is told in one line."""
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from running import PACKAGE_FOLDER, Outcome, environment, run_process, scene
+from PIL import Image
+from running import (
+    COMPILING,
+    PACKAGE_FOLDER,
+    Outcome,
+    command,
+    environment,
+    refused,
+    run,
+    run_process,
+    scene,
+    temporaries,
+    without_notice,
+)
+from typer.main import get_command
 
+from dstl_cli.base.progress import compiling
+from dstl_cli.cli import app
 from dstl_cli.version import __version__
+
+DCT = ("--method", "dct", "--patch-size", "6", "--sigma", "20")
 
 NUMBERS = {"numpy", "numba", "llvmlite", "scipy", "threadpoolctl"}
 PICTURES = {"PIL", "tifffile", "imagecodecs", "skimage", "matplotlib", "imageio"}
@@ -46,6 +67,8 @@ MAIN = "from dstl_cli.cli.app import main\nmain()"
         (("denoise", "a.png", "--sigma=-1"), 2),
         (("denoise", "a.png", "--density", "0"), 2),
         (("denoise", "a.png", "--nonsense"), 2),
+        (("denoise", "a.png", "-q", "-v"), 2),
+        (("-V",), 0),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
@@ -54,9 +77,10 @@ def test_help_version_and_wrong_usage_import_nothing_heavy(arguments: tuple[str,
     assert done.code == code
     assert not modules & (NUMBERS | PICTURES)
     assert not any(name.startswith("rich.progress") for name in modules)
-    if arguments == ("--version",):
-        assert done.text == f"dstl {__version__}\n"
+    if "help" not in arguments[-1] and arguments[-1] != "-h":
         assert "rich" not in modules
+    if arguments[0] in ("--version", "-V"):
+        assert done.text == f"dstl {__version__}\n"
 
 
 def test_the_package_alone_imports_nothing() -> None:
@@ -64,21 +88,20 @@ def test_the_package_alone_imports_nothing() -> None:
     done, modules = imported(program)
     assert done.code == 0, done.stderr
     assert not modules & (NUMBERS | PICTURES | {"typer", "rich"})
-    done, modules = imported("from dstl_cli import denoise, estimate_sigma, learn_transform, Transform")
+    done, modules = imported("from dstl_cli import *")
     assert done.code == 0, done.stderr
     assert "numpy" in modules
     assert not modules & ({"typer", "rich", "scipy"} | PICTURES)
 
 
 def test_a_run_leaves_out_what_it_does_not_need(tmp_path: Path) -> None:
-    from PIL import Image
-
     Image.fromarray(scene()).save(tmp_path / "a.png")
-    done, modules = imported(MAIN, "denoise", str(tmp_path / "a.png"), "--method", "dct", "--patch-size", "6")
+    done, modules = imported(MAIN, "denoise", str(tmp_path / "a.png"), *DCT)
     assert done.code == 0, done.stderr
     assert "numpy" in modules
     assert not modules & {"skimage", "matplotlib", "imageio", "pandas"}
-    assert not modules & {"scipy.fft", "scipy.ndimage", "scipy.optimize", "scipy.signal"}  # numba looks at scipy itself
+    unneeded = {"scipy.fft", "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal"}
+    assert not modules & unneeded  # numba asks scipy for its version
 
 
 def test_module_and_version() -> None:
@@ -91,15 +114,254 @@ def test_without_arguments_the_help_is_shown() -> None:
     assert "Traceback" not in done.stderr
 
 
+# --- compiling ----------------------------------------------------------------------------------------
+
+
+def test_the_first_run_says_that_it_compiles(tmp_path: Path) -> None:
+    """A damaged cache is compiled anew, once."""
+    Image.fromarray(scene((20, 20))).save(tmp_path / "a.png")
+    arguments = command("denoise", tmp_path / "a.png", "-o", tmp_path / "b.png", "--force", *DCT)
+    kept = tmp_path / "kept"
+
+    def stderr() -> str:
+        own = environment() | {"NUMBA_CACHE_DIR": str(kept)}
+        done = subprocess.run(arguments, capture_output=True, text=True, env=own, check=True, timeout=300)
+        return done.stderr
+
+    assert stderr() == COMPILING
+    result = (tmp_path / "b.png").read_bytes()
+    for path in kept.rglob("*.kernel"):
+        path.write_bytes(path.read_bytes()[:-100] + bytes(100))
+    assert stderr() == COMPILING
+    assert stderr() == ""
+    assert (tmp_path / "b.png").read_bytes() == result
+
+
+@pytest.mark.parametrize("wish", ["", "quiet", "json"])
+def test_compiling_is_told_once_and_not_to_those_who_want_silence(wish: str, capfd: pytest.CaptureFixture[str]) -> None:
+    def command(quiet: bool, json: bool) -> None:
+        compiling()
+        compiling()
+
+    app.guarded(command)(quiet=wish == "quiet", json=wish == "json")
+    assert capfd.readouterr().err == ("" if wish else COMPILING)
+    compiling()
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.skipif(os.name != "posix", reason="a folder that no file can be put into is made the POSIX way")
-def test_the_kernels_load_where_no_cache_can_be_written(tmp_path: Path) -> None:
+def test_a_run_where_no_cache_can_be_written(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE_FOLDER / "dstl_cli", tmp_path / "dstl_cli", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "dstl_cli" / "__pycache__").touch()  # a file where the cache folder would be
+    for folder in (tmp_path / "dstl_cli").rglob("*"):
+        if folder.is_dir():
+            (folder / "__pycache__").touch()  # a file where the cache folder would be
     nowhere = {"PYTHONPATH": str(tmp_path), "HOME": os.devnull, "XDG_CACHE_HOME": os.devnull}
     cleared = {key: value for key, value in environment().items() if key != "NUMBA_CACHE_DIR"}
+    Image.fromarray(scene((20, 20))).save(tmp_path / "a.png")
     done = subprocess.run(
-        [sys.executable, "-c", "import dstl_cli._kernels as kernels; print(kernels.__file__)"],
-        cwd=tmp_path, capture_output=True, text=True, env=cleared | nowhere, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr.splitlines()[-1]
-    assert str(tmp_path) in done.stdout
+        command("denoise", tmp_path / "a.png", *DCT),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=cleared | nowhere,
+        check=False,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, COMPILING)
+    assert (tmp_path / "a_denoised.png").exists()
+    assert not list(tmp_path.rglob("*.kernel"))
+
+
+# --- standard streams ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="streams are closed the POSIX way")
+@pytest.mark.parametrize("redirection", ["2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_the_work_is_done_without_standard_streams(redirection: str, tmp_path: Path) -> None:
+    """What is to be said is dropped, never said elsewhere, and never written into a file of ours."""
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+
+    def redirected(*arguments: str | Path | float) -> Outcome:
+        shell = ["sh", "-c", f'exec "$@" {redirection}', "sh", *command(*arguments)]
+        done = subprocess.run(shell, capture_output=True, cwd=tmp_path, env=environment(), check=False, timeout=300)
+        return Outcome(done.returncode, done.stdout, without_notice(done.stderr.decode()))
+
+    assert run("denoise", tmp_path / "a.png", *DCT, "-o", tmp_path / "expected.png").code == 0
+    done = redirected("denoise", "a.png", "broken.png", "-o", "out", *DCT, "--json")
+    assert done.code == 1
+    assert (tmp_path / "out" / "a.png").read_bytes() == (tmp_path / "expected.png").read_bytes()
+    if ">&-" in redirection.split():
+        assert done.stdout == b""
+    else:
+        assert done.report["summary"]["done"] == 1
+    assert done.stderr == ""
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.png"]
+    if redirection == "2>/dev/full":
+        return
+    assert redirected("denoise", "a.png", *DCT, "--sigma", "-5").code == 2
+    assert redirected("evaluate", "a.png", "out/a.png").code == 0
+    assert redirected("inspect", "a.png").code == 0
+
+
+# --- slips --------------------------------------------------------------------------------------------
+
+
+def commands() -> Iterator[tuple[list[str], Any]]:
+    """The words that call each command, and the command."""
+    waiting: list[tuple[list[str], Any]] = [([], get_command(app.app))]
+    while waiting:
+        words, found = waiting.pop()
+        waiting += [([*words, name], below) for name, below in getattr(found, "commands", {}).items()]
+        yield words, found
+
+
+COMMANDS = pytest.mark.parametrize(
+    ("words", "found"), [pytest.param(*pair, id=" ".join(["dstl", *pair[0]])) for pair in commands()]
+)
+
+
+@COMMANDS
+def test_a_slip_in_an_option_suggests_the_one_that_was_meant(words: list[str], found: Any) -> None:
+    names = [name for option in found.params for name in option.opts if name.startswith("--")]
+    slips = {name[:4] + name[5:]: name for name in names} | {name + "x": name for name in names}
+    for slip, name in slips.items():
+        if slip not in names:
+            refused(run(*words, slip), 2, f"There is no option {slip} (did you mean", name)
+    refused(run(*words, "--\x1b[31mred"), 2, "--\\x1b[31mred")
+
+
+def test_names_that_other_programs_use_suggest_ours() -> None:
+    refused(run("denoise", "a.png", "--noise", 20), 2, "did you mean --sigma?")
+    refused(run("denoise", "a.png", "--threads", 2), 2, "did you mean --jobs?")
+    refused(run("denoise", "a.png", "--xyzzy"), 2, "There is no option --xyzzy; see dstl denoise --help.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("denois",), "'denoise'"),
+        (("denoise",), "Missing argument"),
+        (("train", "a.png"), "--output"),
+        (("denoise", "a.png", "--jobs", "0"), "'--jobs'"),
+        (("denoise", "a.png", "--jobs", "many"), "'--jobs'"),
+        (("denoise", "a.png", "--seed", "-1"), "'--seed'"),
+        (("denoise", "a.png", "--sigma"), "'--sigma'"),
+    ],
+)
+def test_every_wrong_call_gets_one_sentence(arguments: tuple[str, ...], word: str) -> None:
+    refused(run(*arguments), 2, word, "--help.")
+
+
+@COMMANDS
+def test_quiet_and_verbose_contradict_each_other(words: list[str], found: Any) -> None:
+    if {"quiet", "verbose"} <= {option.name for option in found.params}:
+        output = ("--output", "t.npz") if words == ["train"] else ()
+        refused(run(*words, "missing.png", *output, "--quiet", "--verbose"), 2, "--quiet", "--verbose")
+
+
+# --- ended from outside -------------------------------------------------------------------------------
+
+
+WRITING = """
+import os, sys, time
+from dstl_cli.__main__ import program
+
+def stall(handle):
+    print("writing", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+os.fsync = stall
+program()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals to other processes are for POSIX systems")
+@pytest.mark.parametrize("deaf", [False, True], ids=["foreground", "background"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_being_ended_by_the_system_is_like_ctrl_c(name: str, deaf: bool, tmp_path: Path) -> None:
+    """In the middle of writing: no temporary file stays. Shells start background jobs with SIGINT ignored."""
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    how = signal.SIG_IGN if deaf else signal.SIG_DFL
+    arguments = ("denoise", str(tmp_path / "a.png"), "--sigma", "20", "--quality", "fast")
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", WRITING, *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, how),
+    ) as process:
+        assert process.stderr is not None
+        while process.stderr.readline() not in ("writing\n", ""):
+            pass
+        assert temporaries(tmp_path)
+        process.send_signal(signal.Signals[name])
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr) == (130, "", "dstl: Interrupted; nothing was left half-written.\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="nohup is for POSIX systems")
+def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under nohup; and whoever calls the program from Python finds the handlers as they were."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    seen: list[object] = []
+    monkeypatch.setattr(
+        app, "app", lambda *_, **__: seen.extend(map(signal.getsignal, (signal.SIGHUP, signal.SIGTERM)))
+    )
+    try:
+        with pytest.raises(SystemExit):
+            app.main()
+        assert seen[0] is signal.SIG_IGN
+        assert callable(seen[1])
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+LOADING = """
+import sys
+from dstl_cli.__main__ import program
+
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise {error}
+
+sys.meta_path.insert(0, Stop())
+program()
+"""
+
+
+def stopped_at(module: str, error: str, *arguments: str) -> Outcome:
+    """Run the real program with an error at the import of a module."""
+    program = LOADING.format(module=module, error=error)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, env=environment(), check=False, timeout=300
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr.decode())
+
+
+@pytest.mark.parametrize("module", ["typer", "numpy"])
+def test_ctrl_c_while_the_program_is_loaded(module: str, tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    done = stopped_at(module, "KeyboardInterrupt", "denoise", str(tmp_path / "a.png"), *DCT)
+    refused(done, 130, "Interrupted; nothing was left half-written.")
+
+
+def test_ctrl_c_while_the_options_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(get_command(app.app).__class__, "make_context", wait)
+    refused(run("denoise", "a.png"), 130, "Interrupted; nothing was left half-written.")
+
+
+def test_what_nobody_foresaw_is_one_sentence_too(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    arguments = ("numpy", "RuntimeError('not \\n foreseen')", "denoise", str(tmp_path / "a.png"), *DCT)
+    refused(stopped_at(*arguments), 1, "RuntimeError not foreseen", "--debug")
+    done = stopped_at(*arguments, "--debug")
+    assert done.code == 1
+    assert "Traceback" in done.stderr

@@ -12,11 +12,13 @@ from dstl_cli.learning.spectrum import (
     check_bounds,
     condition_number,
     cone_projection,
+    held_to_bound,
     largest_entries,
     mix_with_identity,
     project_on_support,
     project_spectrum,
     scaled_to_norm,
+    within_budget,
 )
 
 Array = NDArray[np.float64]
@@ -246,6 +248,18 @@ def test_condition_number() -> None:
     assert condition_number(np.diag([1.0, 0.0])) == np.inf
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 8), st.floats(1.0, 1e9), st.floats(1e-3, 1e3))
+def test_a_bound_is_held_as_measured(seed: int, n: int, rho: float, tau: float) -> None:
+    """Of the matrix, scaled, and times an orthonormal one."""
+    rng = np.random.default_rng(seed)
+    matrix = project_spectrum(rng.standard_normal((n, n)), rho, tau)
+    held = held_to_bound(matrix, rho, tau)
+    np.testing.assert_allclose(held, matrix, rtol=0, atol=1e-4 * tau)
+    assert np.linalg.norm(held) == pytest.approx(tau, rel=1e-9)
+    for near in (held, 0.3 * held, held @ np.linalg.qr(rng.standard_normal((n, n)))[0]):
+        assert naive.keeps_bound(near, rho)
+
+
 # Supports.
 
 
@@ -274,14 +288,14 @@ def test_project_on_support_keeps_support_and_bounds_or_says_no(rho: float, shar
             continue
         found += 1
         assert (near[~support] == 0).all()
-        assert np.linalg.cond(near) <= rho * (1 + 1e-6)
+        assert naive.keeps_bound(near, rho)
         assert np.linalg.norm(near) == pytest.approx(2.0, rel=1e-12)
     assert found == 8 or (rho < 10 and share < 1)
 
 
 def test_project_on_support_only_scales_what_is_feasible() -> None:
     matrix = np.diag([1.0, 2.0, 3.0])
-    near = project_on_support(matrix, matrix != 0, 3.0, 2 * np.sqrt(14))
+    near = project_on_support(matrix, matrix != 0, 3.01, 2 * np.sqrt(14))
     assert near is not None
     np.testing.assert_allclose(near, 2 * matrix, rtol=1e-14)
 
@@ -299,7 +313,7 @@ def test_mix_with_identity_keeps_support_and_bounds(rho: float, seed: int) -> No
     rng = np.random.default_rng(seed)
     matrix = rng.standard_normal((8, 8)) * (rng.random((8, 8)) < 0.4)
     mixed = mix_with_identity(matrix, rho, 2.0)
-    assert np.linalg.cond(mixed) <= rho * (1 + 1e-6)
+    assert naive.keeps_bound(mixed, rho)
     assert np.linalg.norm(mixed) == pytest.approx(2.0, rel=1e-12)
     assert (mixed[(matrix == 0) & (np.eye(8) == 0)] == 0).all()
 
@@ -308,10 +322,54 @@ def test_mix_with_identity_keeps_support_and_bounds(rho: float, seed: int) -> No
 @pytest.mark.parametrize("rho", [1.0, 2.0])
 def test_mix_with_identity_at_its_edges(matrix: Array, rho: float) -> None:
     mixed = mix_with_identity(matrix, rho, 2.0)
-    assert np.linalg.cond(mixed) <= rho * (1 + 1e-6)
+    assert naive.keeps_bound(mixed, rho)
     assert np.linalg.norm(mixed) == pytest.approx(2.0, rel=1e-12)
 
 
 def test_mixing_leaves_feasible_matrices_alone() -> None:
     matrix = np.array([[1.0, 0.5], [-0.5, 1.0]])
     np.testing.assert_allclose(mix_with_identity(matrix, 2.0, 2.0), matrix * 2 / np.linalg.norm(matrix), atol=1e-9)
+
+
+# The budget of nonzero entries.
+
+
+@given(
+    st.integers(2, 9),
+    st.floats(0, 1),
+    st.sampled_from([1.0, 1.05, np.inf]) | st.floats(1, 30),
+    st.floats(0.1, 10),
+    st.sampled_from([None, 1.0]),
+    st.integers(0, 10**6),
+)
+def test_within_budget_keeps_budget_bound_and_norm(
+    n: int, share: float, rho: float, tau: float, aim: float | None, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = rng.standard_normal((n, n)) * rng.choice([0.0, 1.0, 5.0], (n, n))
+    budget = n + int(share * (n * n - n))
+    found = within_budget(matrix, budget, rho, tau, aim=aim)
+    assert np.count_nonzero(found) <= budget
+    assert naive.keeps_bound(found, min(rho, 1e12))
+    assert np.linalg.norm(found) == pytest.approx(tau, rel=1e-9)
+
+
+@pytest.mark.parametrize("aim", [None, 1.0])
+def test_within_budget_returns_what_is_within(aim: float | None) -> None:
+    turned = np.linalg.qr(np.random.default_rng(0).standard_normal((9, 9)))[0]
+    np.testing.assert_allclose(within_budget(turned, 81, 1.2, 6.0, aim=aim), 2 * turned, atol=1e-12)
+    sparse = np.eye(9) + np.diag(0.1 * np.random.default_rng(0).standard_normal(8), 1)
+    near = within_budget(sparse, 17, 10.0, float(np.linalg.norm(sparse)), aim=aim)
+    np.testing.assert_allclose(near, sparse, atol=1e-12)
+
+
+@pytest.mark.parametrize("aim", [None, 1.0])
+def test_within_budget_finds_the_sparse_matrix_under_a_little_noise(aim: float | None) -> None:
+    rng = np.random.default_rng(0)
+    sparse = np.eye(20)
+    for a, b in rng.permutation(20).reshape(-1, 2):
+        angle = rng.uniform(0.3, 1.2)
+        sparse[[a, a, b, b], [a, b, a, b]] = np.cos(angle), np.sin(angle), -np.sin(angle), np.cos(angle)
+    found = within_budget(sparse + 0.01 * rng.standard_normal((20, 20)), 40, 1.05, np.sqrt(20), aim=aim)
+    np.testing.assert_array_equal(found != 0, sparse != 0)
+    np.testing.assert_allclose(found, sparse, atol=0.05)

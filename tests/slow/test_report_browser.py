@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from dstl_cli.cli.app import app
-from dstl_cli.files.images import picture_from_array, write_picture
+from dstl_cli.picture.model import picture_from_array
+from dstl_cli.picture.write import write_picture
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 FLAGS = (
@@ -174,8 +175,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _orthonormal(path: Path) -> Path:
     """A transform file that needs no learning."""
-    from dstl_cli.files.transforms import TransformFile, save_transform
-    from dstl_cli.transforms import Transform
+    from dstl_cli.transforms.files import TransformFile, save_transform
+    from dstl_cli.transforms.transform import Transform
 
     basis = np.linalg.qr(np.random.default_rng(0).standard_normal((36, 36)))[0]
     save_transform(path, TransformFile(Transform(6, basis, "test")))

@@ -1,0 +1,1 @@
+"""What every layer stands on: threads, progress, names, files that appear complete or not at all."""

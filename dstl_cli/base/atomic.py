@@ -1,0 +1,219 @@
+"""Files that appear complete or not at all, even when the process is killed."""
+
+import contextlib
+import errno
+import io
+import os
+import re
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from dstl_cli.base.names import display_name
+from dstl_cli.errors import FileProblem
+
+if sys.platform != "win32":  # there an open file cannot be deleted, which protects it as well as a lock
+    import fcntl
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+TEMPORARY_SUFFIX = ".dstl-tmp"
+_TEMPORARY_NAME = re.compile(r"\..*\.(\d+)-[0-9a-f]{16}" + re.escape(TEMPORARY_SUFFIX), re.DOTALL)
+_LONGEST_NAME = 255
+# What disks without hard links or exclusive renames answer.
+_UNSUPPORTED = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+
+
+@contextmanager
+def atomic_output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path` that takes its place when the block ends without an error.
+
+    On any exception, KeyboardInterrupt included, the temporary file is removed and `path` stays as it
+    was. A symbolic link at `path` is replaced, never written through. With overwrite=False an existing
+    `path` is an error, also when it appears while the block runs. Devices and pipes such as /dev/null
+    get the bytes directly, after the block. Whatever fails in writing is a FileProblem; errors of the
+    block itself stay themselves.
+    """
+    path = Path(path)
+    if os.path.isdir(path):
+        raise FileProblem(f"{display_name(path)} is a folder; give a file name to write to.")
+    if os.path.exists(path) and not os.path.isfile(path):
+        buffer = io.BytesIO()
+        yield buffer
+        with _writing_errors(path), path.open("wb") as device:
+            device.write(buffer.getbuffer())
+        return
+    if not overwrite and os.path.lexists(path):
+        raise _already_exists(path)
+    temporary, stream = _create_temporary(path)
+    try:
+        try:
+            yield stream
+            with _writing_errors(path):
+                stream.flush()
+                os.fsync(stream.fileno())
+            if sys.platform != "win32":  # still locked, so that nobody takes it for a leftover
+                _put_in_place(temporary, path, overwrite)
+        finally:
+            with contextlib.suppress(OSError, FileProblem):  # a full disk fails again on what is still in the buffer
+                stream.close()
+        if sys.platform == "win32":
+            _put_in_place(temporary, path, overwrite)
+    finally:
+        with contextlib.suppress(OSError):  # already renamed, or a leftover that the next run removes
+            temporary.unlink()
+
+
+def remove_stale_temporaries(folder: Path) -> int:
+    """Delete the temporary files that killed dstl processes left in a folder; return how many.
+
+    Files that a living process is still writing are locked by it and stay.
+    """
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return 0
+    found = filter(None, map(_TEMPORARY_NAME.fullmatch, names))
+    return sum(_remove_if_stale(Path(folder) / name.string, int(name[1])) for name in found)
+
+
+def same_file(first: Path, second: Path) -> bool:
+    """Whether two paths lead to one file, through symbolic and hard links; neither has to exist."""
+    try:
+        return os.path.samefile(first, second)
+    except (OSError, ValueError):
+        return os.path.normcase(os.path.realpath(first)) == os.path.normcase(os.path.realpath(second))
+
+
+class _OutputFile(io.FileIO):
+    """An open file whose failing writes are told in one sentence, whoever calls them."""
+
+    def __init__(self, handle: int, path: Path) -> None:
+        super().__init__(handle, "w+")
+        self._path = path
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        with _writing_errors(self._path):
+            return super().write(data)
+
+
+def _create_temporary(path: Path) -> tuple[Path, BinaryIO]:
+    """Create and lock a temporary file beside a path, with the permissions of a normal new file."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    while True:
+        tail = f".{os.getpid()}-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+        stem = os.fsencode(path.name)[: _LONGEST_NAME - len(tail) - 1]
+        temporary = path.with_name("." + os.fsdecode(stem).encode("utf-8", "ignore").decode() + tail)
+        with _writing_errors(path):
+            handle = os.open(temporary, flags, 0o666)
+            try:
+                if _lock(handle) is not False and os.fstat(handle).st_nlink > 0:
+                    return temporary, io.BufferedRandom(_OutputFile(handle, path))
+            except OSError:
+                temporary.unlink()
+                os.close(handle)
+                raise
+            os.close(handle)  # someone tidying the folder was quicker than our lock
+
+
+def _lock(handle: int) -> bool | None:
+    """Lock an open file: True when we hold it, False when another process does, None when unknown."""
+    if sys.platform == "win32":
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    return True
+
+
+def _remove_if_stale(temporary: Path, process: int) -> bool:
+    """Delete one leftover unless its writer lives."""
+    with contextlib.suppress(OSError):
+        if sys.platform == "win32":
+            temporary.unlink()
+            return True
+        with open(os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as leftover:
+            locked = _lock(leftover.fileno())
+            if locked or (locked is None and not _is_alive(process)):
+                temporary.unlink()
+                return True
+    return False
+
+
+def _is_alive(process: int) -> bool:
+    """Whether a process of this number runs; asked only on disks where files cannot be locked."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    return True
+
+
+def _put_in_place(temporary: Path, path: Path, overwrite: bool) -> None:
+    """Give a finished temporary file its final name; without `overwrite` only if nothing has it.
+
+    The name is never reserved with an empty file, which a killed process would leave behind. On the few disks that
+    have neither hard links nor exclusive renames it is looked at and then taken: a file that another process makes in
+    between is replaced.
+    """
+    with _writing_errors(path):
+        try:
+            for give_name in () if overwrite else (os.link, _rename_exclusively):
+                try:
+                    give_name(temporary, path)
+                    return
+                except OSError as error:
+                    if error.errno not in _UNSUPPORTED:
+                        raise
+            if not overwrite and os.path.lexists(path):
+                raise FileExistsError
+        except FileExistsError:
+            raise _already_exists(path) from None
+        os.replace(temporary, path)
+
+
+def _rename_exclusively(temporary: Path, path: Path) -> None:
+    """Rename the file in one step that fails if the new name exists, and where system or disk cannot do that."""
+    if sys.platform == "win32":  # whose rename is one
+        os.rename(temporary, path)
+        return
+    import ctypes
+
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # Linux
+    here, no_replace = -100, 1
+    ctypes.set_errno(errno.ENOSYS)
+    if renameat2 is None or renameat2(here, os.fsencode(temporary), here, os.fsencode(path), no_replace) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _already_exists(path: Path) -> FileProblem:
+    return FileProblem(f"{display_name(path)} already exists; use --force to overwrite it.")
+
+
+@contextmanager
+def _writing_errors(path: Path) -> Iterator[None]:
+    """Turn whatever the system answers to an attempt to write a file into one sentence."""
+    name, folder = display_name(path), display_name(path.parent)
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        if isinstance(error, FileNotFoundError):
+            sentence = f"{name} cannot be written because the folder {folder} does not exist; make it first."
+        elif isinstance(error, NotADirectoryError):
+            sentence = f"{name} cannot be written because {folder} is not a folder; choose another output."
+        elif isinstance(error, PermissionError):
+            sentence = f"{name} may not be written; change the permissions of {folder} or choose another output."
+        elif error.errno in _NO_ROOM:
+            sentence = f"{name} cannot be written ({reason}); free some space or choose another disk."
+        else:
+            sentence = f"{name} cannot be written ({reason}); choose another output."
+        raise FileProblem(sentence) from error

@@ -1,0 +1,26 @@
+"""Checks of settings: each refusal is one sentence that begins with the setting's name."""
+
+import math
+
+
+def require(condition: bool, sentence: str) -> None:
+    """Refuse a setting with a sentence."""
+    if not condition:
+        raise ValueError(sentence)
+
+
+def check_sigma(sigma: float) -> float:
+    """The noise deviation as a float, refused unless finite and not negative."""
+    require(math.isfinite(sigma) and sigma >= 0, f"sigma must be a finite number of at least 0, not {sigma}.")
+    return float(sigma)
+
+
+def check_patch_size(patch_size: int, *, least: int = 1) -> None:
+    """Refuse patch sizes that no transform has."""
+    require(least <= patch_size <= 32, f"patch_size must be between {least} and 32, not {patch_size}.")
+
+
+def check_patching(patch_size: int, stride: int) -> None:
+    """Refuse patch sizes that no transform has, and steps between patches that leave gaps."""
+    check_patch_size(patch_size)
+    require(1 <= stride <= patch_size, f"stride must be between 1 and the patch size {patch_size}, not {stride}.")

@@ -1,0 +1,1 @@
+"""Denoising: the qualities, their settings, and the engines behind them."""

@@ -1,0 +1,182 @@
+"""Settings of the qualities, checked once: the only place with their defaults. Imports nothing heavy."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
+
+from dstl_cli.base.checks import check_patching, check_sigma, require
+from dstl_cli.learning.settings import LearnSettings, PictureLearning
+from dstl_cli.transforms.canonical import CANONICAL
+
+
+class Settings(Protocol):
+    """What the settings of every quality have: a frozen dataclass with these fields."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def canonical(self) -> str: ...
+
+    @property
+    def patch_size(self) -> int: ...
+
+    def resolved(self, sigmas: Sequence[float], patch_size: int) -> Self:
+        """The same with every choice made that the noise of the channels and the patch size decide."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchCoding:
+    """What the qualities share that code every patch by itself."""
+
+    canonical: str = "dct"  # Phi
+    patch_size: int = 11
+    stride: int = 1  # between patches; between rows of patches in fast and standard
+    error_scale: float | None = None  # C; None: 1.04, or what matches it for other patch sizes
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_patching(self.patch_size, self.stride)
+        CANONICAL[self.canonical].check_size(self.patch_size)
+        c = 1.04 if self.error_scale is None else self.error_scale
+        require(0 < c < math.inf, f"error_scale must be positive and finite, not {c}.")
+        require(self.seed >= 0, f"seed must be at least 0, not {self.seed}.")
+
+    def resolved(self, sigmas: Sequence[float], patch_size: int) -> Self:
+        """With the error scale of the patch size."""
+        return replace(self, error_scale=self.error_scale or matched_error_scale(patch_size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSettings(PatchCoding):
+    """The paper's protocol, with C = 1.04 as its text says."""
+
+    error_scale: float = 1.04
+    rounds: int | None = None  # learning rounds; None: 20, or 5 above sigma 50
+    train_patches: int = 500  # patches drawn for a round
+    first_level: float = 0.1  # share of n: sparsity in the first round, and a sixth of the most a patch may take
+    learn: LearnSettings = field(default_factory=LearnSettings)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.rounds is None or self.rounds >= 0, f"rounds must be at least 0, not {self.rounds}.")
+        require(self.train_patches >= 1, f"train_patches must be at least 1, not {self.train_patches}.")
+        require(0 < self.first_level <= 1, f"first_level must be above 0 and at most 1, not {self.first_level}.")
+
+    @property
+    def method(self) -> str:
+        """How the transform is learnt."""
+        return self.learn.method
+
+    def resolved(self, sigmas: Sequence[float], patch_size: int) -> Self:
+        """With the number of rounds."""
+        return replace(self, rounds=(20 if sigmas[0] <= 50 else 5) if self.rounds is None else self.rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastSettings(PatchCoding):
+    """Both passes with a ready transform, or with the DCT where that codes the picture as well."""
+
+    method: str = "procrustes"  # by which the ready transforms were learnt; or dct
+    stride: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandardSettings(PatchCoding, PictureLearning):
+    """Both passes with a transform learnt on the picture."""
+
+    def __post_init__(self) -> None:
+        PatchCoding.__post_init__(self)
+        PictureLearning.__post_init__(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSettings:
+    """How groups of similar patches are found and denoised.
+
+    The first stage thresholds groups in the domain of the learnt transform, whose patch size it takes; the passes
+    after it combine the patches of each group, and take away the noise little by little.
+    """
+
+    window_radius: int = 19  # similar patches are at most this far away, in rows and in columns
+    first_stride: int = 4  # pixels from one reference patch to the next in the first stage
+    first_group: int = 16  # patches in a group of the first stage, at most; a power of two is used
+    threshold: float = 2.6  # in deviations of a coefficient's noise
+    chroma_threshold: float = 3.4  # the same for all channels but the first: they are smoother
+    patch_size: int = 6  # of the passes, as all that follow
+    stride: int = 6
+    group: int = 64
+    passes: int = 6
+    matchings: int = 3  # the first passes find groups, on a shifted grid each; the others use those of the last one
+    grid_shift: int = 2
+    noise_kept: float = 0.7  # share of the noise that would be left by a pass before the first; it falls evenly to 0
+    guide_noise: float = 0.2  # share of the noise put back into the first result to find the groups of the first pass
+
+    def __post_init__(self) -> None:
+        least = {"first_stride": 1, "first_group": 2, "group": 1, "passes": 0, "matchings": 1, "grid_shift": 0}
+        for name, value in least.items():
+            require(getattr(self, name) >= value, f"{name} must be at least {value}, not {getattr(self, name)}.")
+        for name in ("threshold", "chroma_threshold"):
+            value = getattr(self, name)
+            require(0 <= value < math.inf, f"{name} must be finite and at least 0, not {value}.")
+        require(1 <= self.window_radius <= 64, f"window_radius must be between 1 and 64, not {self.window_radius}.")
+        check_patching(self.patch_size, self.stride)
+        require(0 <= self.noise_kept < 1, f"noise_kept must be at least 0 and below 1, not {self.noise_kept}.")
+        require(0 <= self.guide_noise <= 1, f"guide_noise must be between 0 and 1, not {self.guide_noise}.")
+
+    def noise_after(self, number: int) -> float:
+        """Share of the noise that pass `number` (from 0) leaves for the next ones; none after the last."""
+        return self.noise_kept * (1 - (number + 1) / self.passes)
+
+    def shift_of(self, matching: int) -> int:
+        """Where the grid of reference patches begins in the given matching (from 0) of the passes."""
+        return self.grid_shift * matching % self.stride
+
+    @classmethod
+    def for_sigma(cls, sigma: float, **changes: Any) -> Self:
+        """The settings for noise of this deviation on the 0-255 scale, with some of them changed."""
+        check_sigma(sigma)
+        chosen = next(settings for highest, settings in _BY_SIGMA if sigma <= highest)
+        return cls(**(chosen | changes))
+
+
+_BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: what differs from the defaults
+    (7, {"passes": 5, "guide_noise": 1.0}),
+    (12, {"guide_noise": 1.0}),
+    (18, {"guide_noise": 0.5}),
+    (35, {}),
+    (70, {"patch_size": 7, "guide_noise": 0.1}),
+    (math.inf, {"patch_size": 8, "stride": 7, "group": 96, "passes": 5, "guide_noise": 0.05, "noise_kept": 0.65}),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestSettings(PictureLearning):
+    """Groups of similar patches: a first stage with a transform learnt on the picture, then ridge passes."""
+
+    patch_size: int = 8  # of the first stage
+    groups: GroupSettings | None = None  # None: by the noise
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        step = (self.groups or GroupSettings()).first_stride
+        require(
+            self.patch_size >= step,
+            f"patch_size must be at least {step}, the step from group to group, not {self.patch_size}.",
+        )
+
+    def resolved(self, sigmas: Sequence[float], patch_size: int) -> Self:
+        """With the groups for this noise."""
+        return replace(self, groups=self.groups or GroupSettings.for_sigma(max(sigmas)))
+
+
+def matched_error_scale(patch_size: int) -> float:
+    """C by which ||noise|| <= C sigma sqrt(n) is as likely as for 11x11 patches and C = 1.04.
+
+    The chi-square quantile of n degrees of freedom by Wilson and Hilferty: C^2 = (1 - 2/(9n) + z sqrt(2/(9n)))^3.
+    """
+    width = 2 / (9 * 11**2)
+    z = (1.04 ** (2 / 3) - 1 + width) / math.sqrt(width)
+    width = 2 / (9 * patch_size**2)
+    return float((1 - width + z * math.sqrt(width)) ** 1.5)

@@ -1,1 +1,0 @@
-"""All file access of dstl: pictures, transforms and reports."""

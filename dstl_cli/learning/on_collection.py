@@ -1,0 +1,431 @@
+"""Learning from collections: a bounded sample of their patches, then updates of T on one batch of it at a time.
+
+Every method is driven by Yt Yt', which is summed once over the sample, and by X Yt', for which each update of T has
+
+    S <- (1 - g) S + g (N / N_b) X_b Yt_b',      X_b = H(T Yt_b),
+
+with the newest batch b weighted by g: one half at first, in the end the batch's share of the sample, so that S is
+then an average over the last pass. With a single batch g = 1, which is learning as in `loop.learn`.
+
+The cost that is watched is what the method makes small: ||T Yt - X|| / ||Yt||, beside which Phi is scaled to the norm
+of T; for methods that fit their spectrum up to a common scale, ||T Yt - X|| / ||T Yt||.
+
+Patches have no mean, so there is nothing to learn about its coefficient. Where it is the first of Phi it is left out,
+m = n - 1 coefficients are learnt from, and the delivered T has an entry of its own for it; else m = n.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from dstl_cli.base.threads import one_blas_thread
+from dstl_cli.learning.collection_settings import ERROR_SCALE, CollectionSettings
+from dstl_cli.learning.loop import Shard, code_shards, iteration_of
+from dstl_cli.learning.methods import METHODS
+from dstl_cli.learning.settings import LearnSettings, most_coefficients
+from dstl_cli.patches.coding import Coder, CodingPass
+from dstl_cli.patches.grid import positions
+from dstl_cli.transforms.canonical import CANONICAL
+from dstl_cli.transforms.transform import Iteration, Transform
+
+Array = NDArray[np.float64]
+Array32 = NDArray[np.float32]
+Levels = NDArray[np.int64]
+State = dict[str, NDArray[Any]]
+
+ROWS = 8192  # patches taken from a picture or worked on at a time
+FIDELITY = 0.01 / 20  # mu of the coder that sets the levels; the DCT's levels hardly depend on it
+FIRST_SHARE = 0.5  # weight of the newest batch in the first update
+ARRAYS = ("factor", "best", "moments", "left_out", "energy")  # of the state of a training
+GAIN = 1e-4  # a cost that is lower by less than this share of it is not better
+
+
+class PatchSample:
+    """A random sample of at most `count` patches of a stream of pictures, in memory that does not grow with it.
+
+    Each picture offers min(its patches, count) of them, each offer with a random key; the smallest keys of all are
+    kept. So every offer has the same chance, whatever the order and number of the pictures.
+    """
+
+    def __init__(self, patch_size: int, count: int, seed: int, *, least_energy: float = 0.0) -> None:
+        """least_energy: patches whose sum of squares, without their mean, is not above it are not taken."""
+        self.patch_size = patch_size
+        self.count = count
+        self.seed = seed
+        self.least_energy = least_energy
+        self.filled = 0
+        self._keys = np.empty(count)
+        self._patches = np.empty((count, patch_size**2), dtype=np.float32)
+
+    @classmethod
+    def for_training(cls, config: CollectionSettings) -> Self:
+        """The sample to learn from."""
+        return cls(config.patch_size, config.train_patches, config.seed, least_energy=least_energy(config))
+
+    @classmethod
+    def for_validation(cls, config: CollectionSettings) -> Self:
+        """The sample for the held-out cost."""
+        return cls(config.patch_size, config.held_out_patches, config.seed, least_energy=least_energy(config))
+
+    def add(self, image: NDArray[np.generic], *place: int) -> None:
+        """Let a grey picture offer its patches; `place` numbers it, and with the seed decides its random numbers."""
+        height, width = (len(positions(length, self.patch_size)) for length in image.shape)
+        rng = np.random.default_rng([self.seed, *place])
+        keys = rng.random(min(height * width, self.count))
+        keys = keys[keys < self._limit()]
+        chosen = rng.choice(height * width, size=len(keys), replace=False, shuffle=False)
+        windows = sliding_window_view(image, (self.patch_size, self.patch_size))
+        for start in range(0, len(keys), ROWS):
+            part = slice(start, start + ROWS)
+            patches = windows[np.divmod(chosen[part], width)].astype(np.float64).reshape(-1, self.patch_size**2)
+            patches -= patches.mean(axis=1, keepdims=True)
+            wanted = np.einsum("ij,ij->i", patches, patches) > self.least_energy
+            self._keep(keys[part][wanted], patches[wanted])
+
+    def patches(self) -> Array32:
+        """The sample in random order: (N, n), without their means."""
+        return self._patches[: self.filled][np.argsort(self._keys[: self.filled])]
+
+    def state(self) -> State:
+        """What there is so far, as arrays."""
+        return {"keys": self._keys[: self.filled], "patches": self._patches[: self.filled]}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what there was."""
+        keys, patches = state["keys"], state["patches"]
+        if keys.ndim != 1 or len(keys) > self.count or patches.shape != (len(keys), self.patch_size**2):
+            raise ValueError("the sample does not have the size asked for")
+        self.filled = len(keys)
+        self._keys[: self.filled] = keys
+        self._patches[: self.filled] = patches
+
+    def _limit(self) -> float:
+        """Keys from here on are not kept."""
+        return float(self._keys.max()) if self.filled == self.count else 1.0
+
+    def _keep(self, keys: Array, patches: Array) -> None:
+        """Take the new patches; of all, those with the smallest keys stay, in place."""
+        everything = np.concatenate((self._keys[: self.filled], keys))
+        stays = np.ones(len(everything), dtype=bool)
+        if len(everything) > self.count:
+            stays[np.argpartition(everything, self.count - 1)[self.count :]] = False
+        incoming = np.flatnonzero(stays[self.filled :])
+        free = np.concatenate((np.flatnonzero(~stays[: self.filled]), np.arange(self.filled, self.count)))
+        places = free[: len(incoming)]
+        self._keys[places] = keys[incoming]
+        self._patches[places] = patches[incoming]
+        self.filled = min(len(everything), self.count)
+
+
+def least_energy(config: CollectionSettings) -> float:
+    """The energy of patches that the coder gives no coefficient at all; none is that low for fixed levels."""
+    if config.sparsity_level is not None:
+        return 0.0
+    return ((1 + FIDELITY) * ERROR_SCALE * config.sigma * config.patch_size) ** 2
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """A sample in the domain of Phi (N, m), in single precision, and the sparsity level of each patch (N,)."""
+
+    coefficients: Array32
+    levels: Levels
+
+    @classmethod
+    def from_patches(cls, patches: Array32, config: CollectionSettings) -> Self:
+        """The set of these patches without means (N, n), which are overwritten."""
+        size = config.patch_size
+        levels = np.full(len(patches), config.sparsity_level or 0, dtype=np.int64)
+        most = most_coefficients(size)
+        coder = Coder.build(Transform.fixed(size), error_scale=ERROR_SCALE, fidelity=FIDELITY, most=most)
+        canonical = CANONICAL[config.canonical]
+        first, phi = canonical.first_learnt, canonical.matrix(size)
+        for start in range(0, len(patches), ROWS):
+            part = slice(start, start + ROWS)
+            with one_blas_thread():
+                if config.sparsity_level is None:
+                    levels[part] = coder.leave_out(patches[part] / np.float32(config.sigma))[1]
+                patches[part, first:] = patches[part].astype(np.float64) @ phi[first:].T
+        return cls(patches[:, first:], np.minimum(levels, size**2 - 1))
+
+    def part(self, start: int, stop: int) -> Shard:
+        """Some of the patches in double precision."""
+        return Shard(self.coefficients[start:stop].astype(np.float64), self.levels[start:stop])
+
+    def gram(self) -> Array:
+        """Yt Yt' of the whole set, (m, m)."""
+        total = np.zeros((self.coefficients.shape[1],) * 2)
+        for start in range(0, len(self.levels), ROWS):
+            rows = self.coefficients[start : start + ROWS].astype(np.float64)
+            total += rows.T @ rows
+        return total
+
+    def norm(self) -> float:
+        """||Yt||."""
+        rows = range(0, len(self.levels), ROWS)
+        return float(np.sqrt(sum(np.sum(self.coefficients[r : r + ROWS].astype(np.float64) ** 2) for r in rows)))
+
+    def coded(self, factor: Array) -> CodingPass:
+        """The codes of the whole set under T."""
+        return code_shards(factor, (self.part(start, start + ROWS) for start in range(0, len(self.levels), ROWS)))
+
+
+def without_mean(config: LearnSettings, n: int) -> LearnSettings:
+    """What is left of the bounds on T (n, n) for T without the mean's row and column."""
+    density = config.density
+    if density is not None:
+        density = min(1.0, max(density, (density * n**2 - 1) / (n - 1) ** 2))
+    return replace(config, density=density, frobenius_norm=config.norm_for(n) * math.sqrt((n - 1) / n))
+
+
+def with_mean(factor: Array) -> Array:
+    """T (n, n) with an entry for the mean that changes neither the condition number nor the mean square of the rest."""
+    whole = np.zeros((len(factor) + 1,) * 2)
+    whole[0, 0] = np.linalg.norm(factor) / math.sqrt(len(factor))
+    whole[1:, 1:] = factor
+    return whole
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A transform learnt from a collection, how it came about, and its cost beside that of Phi.
+
+    The costs are those of the delivered T, not of the iterate it was made from.
+    """
+
+    transform: Transform
+    history: tuple[Iteration, ...]
+    held_out: tuple[float, ...]  # the held-out cost after every iteration; empty without a validation set
+    stop_reason: str  # "iterations", "no improvement" or "stopped"
+    best_iteration: int
+    cost: float
+    canonical_cost: float
+    held_out_cost: float | None
+    held_out_canonical_cost: float | None
+    coded_patches: int  # the work: patches coded to learn, held-out ones not counted
+
+    @property
+    def beats_canonical(self) -> bool:
+        """Whether it costs less than Phi: on the held-out patches where there are any."""
+        if self.held_out_cost is not None and self.held_out_canonical_cost is not None:
+            return self.held_out_cost < self.held_out_canonical_cost
+        return self.cost < self.canonical_cost
+
+
+class CostHistory:
+    """The cost of every iteration, which of them is the best, and how long ago it became better."""
+
+    def __init__(self) -> None:
+        self.costs: list[float] = []
+        self.best_iteration = 0  # the first of the lowest cost; 0 before there is one
+        self.waited = 0  # how many iterations ago the cost was last clearly better than before
+        self._mark = math.inf  # the cost then
+
+    def add(self, cost: float) -> None:
+        """The cost of the next iteration."""
+        self.costs.append(cost)
+        if self.best_iteration == 0 or cost < self.costs[self.best_iteration - 1]:
+            self.best_iteration = len(self.costs)
+        better = cost < self._mark * (1 - GAIN)
+        self._mark, self.waited = (cost, 0) if better else (self._mark, self.waited + 1)
+
+
+def learn_from_pictures(images: Sequence[NDArray[np.generic]], settings: CollectionSettings) -> "Trained":
+    """Learn from grey pictures (H, W) that are all in memory."""
+    if not images:
+        raise ValueError("There are no pictures to learn from.")
+    sample = PatchSample.for_training(settings)
+    for number, image in enumerate(images):
+        sample.add(image, 0, number, 0)
+    training = Training(TrainingSet.from_patches(sample.patches(), settings), settings)
+    training.begin()
+    while training.stop_reason is None:
+        training.step()
+    return training.finish()
+
+
+class Training:
+    """Learning with mini-batches, one update a step; its state can be kept and taken up again.
+
+    The state passes through `state` and `restore` of the method in every step, so that a training that was
+    interrupted and resumed cannot differ from one that was not.
+    """
+
+    def __init__(self, data: TrainingSet, config: CollectionSettings, validation: TrainingSet | None = None) -> None:
+        """Make ready; `begin` or `restore` comes next."""
+        if not len(data.levels) or (validation is not None and not len(validation.levels)):
+            raise ValueError("There are no patches to learn from.")
+        if not np.isfinite(data.coefficients).all():
+            raise ValueError("The patches to learn from hold numbers that are not finite.")
+        self.data = data
+        self.config = config
+        self.validation = validation
+        self.iterations = config.learn.iterations if METHODS[config.learn.method].learns else 0
+        count = config.batches_for(len(data.levels))
+        self.edges = [int(edge) for edge in np.linspace(0, len(data.levels), count + 1).round()]
+        self.apart = CANONICAL[config.canonical].first_learnt  # rows of T that are not learnt: the mean's
+        learn = without_mean(config.learn, config.patch_size**2) if self.apart else config.learn
+        with one_blas_thread():
+            gram = data.gram()
+            self.method = METHODS[learn.method].make(gram, learn)
+        self.size = len(gram)
+        self.factor = np.eye(self.size)  # T, without the mean's row and column
+        self.best = self.factor
+        self.moments = np.zeros_like(gram)  # S
+        self.norm = data.norm()
+        self.held_out_norm = 0.0 if validation is None else validation.norm()
+        self.relative = METHODS[config.learn.method].scale_free  # which cost is watched
+        self.left_out = np.zeros(count)  # of every batch when it was last coded
+        self.energy = np.zeros(count)
+        self.canonical_cost = self.held_out_canonical_cost = 0.0  # at its own norm
+        self.history: list[Iteration] = []
+        self.held_out: list[float] = []
+        self.costs = CostHistory()
+        self.coded_patches = 0
+
+    @property
+    def batches(self) -> int:
+        """In how many batches the sample is cut."""
+        return len(self.edges) - 1
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why there is no further step; None while there is one."""
+        if len(self.history) >= self.iterations:
+            return "iterations"
+        return "no improvement" if self.costs.waited >= self.config.patience else None
+
+    def begin(self) -> None:
+        """The first T, and the codes of all batches under it."""
+        with one_blas_thread():
+            self.factor = np.ascontiguousarray(self.method.start(self._code_all(np.eye(self.size))))
+            self.canonical_cost = self._newest_codes().relative_error
+            self.moments = self._code_all(self.factor)
+            self.best = self.factor
+            if self.validation is not None:
+                self.held_out_canonical_cost = self.validation.coded(np.eye(self.size)).relative_error
+
+    def step(self) -> Iteration:
+        """One update of T, and one batch coded under it."""
+        number = len(self.history)
+        with one_blas_thread():
+            factor = np.ascontiguousarray(self.method.update(self.factor, self.moments))
+            self.method.restore(self.method.state())
+            batch = self._batch_of(number)
+            share = self._share_of(number)
+            scale = len(self.data.levels) / (self.edges[batch + 1] - self.edges[batch])
+            coded = self._code(factor, batch)
+            self.moments = (1 - share) * self.moments + share * scale * coded.cross
+            self.history.append(iteration_of(number + 1, factor, self._newest_codes(), apart=self.apart))
+            if self.validation is not None:
+                self.held_out.append(self._cost(self.validation, self.held_out_norm, factor))
+            self.factor = factor
+            self.costs.add(self._watched(number))
+            if self.costs.best_iteration == number + 1:
+                self.best = factor
+        return self.history[-1]
+
+    def finish(self) -> Trained:
+        """The best T so far, brought within its bounds, and what it is worth."""
+        with one_blas_thread():
+            factor = self.method.deliver(self.best)
+            held_out = None if self.validation is None else self._cost(self.validation, self.held_out_norm, factor)
+            scale = 1.0 if self.relative else float(np.linalg.norm(factor)) / np.sqrt(self.size)
+            return Trained(
+                transform=Transform(
+                    self.config.patch_size,
+                    with_mean(factor) if self.apart else factor,
+                    self.config.learn.method,
+                    self.config.canonical,
+                ),
+                history=tuple(self.history),
+                held_out=tuple(self.held_out),
+                stop_reason=self.stop_reason or "stopped",
+                best_iteration=self.costs.best_iteration,
+                cost=self._cost(self.data, self.norm, factor),
+                canonical_cost=scale * self.canonical_cost,
+                held_out_cost=held_out,
+                held_out_canonical_cost=None if self.validation is None else scale * self.held_out_canonical_cost,
+                coded_patches=self.coded_patches,
+            )
+
+    def state(self) -> State:
+        """Everything a later training on the same data needs to go on, as arrays."""
+        own: State = {
+            **{key: getattr(self, key).copy() for key in ARRAYS},
+            "canonical_costs": np.array([self.canonical_cost, self.held_out_canonical_cost]),
+            "coded_patches": np.array([self.coded_patches]),
+            "history": np.array([astuple(record) for record in self.history]).reshape(-1, 5),
+            "held_out": np.array(self.held_out),
+        }
+        return own | {f"method.{key}": value for key, value in self.method.state().items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from such a state instead of from `begin`."""
+        rows = len(state["history"])
+        shapes = {key: getattr(self, key).shape for key in ARRAYS}
+        shapes |= {"canonical_costs": (2,), "coded_patches": (1,), "history": (rows, 5)}
+        shapes["held_out"] = (0 if self.validation is None else rows,)
+        for key, shape in shapes.items():
+            usable = ~np.isnan(state[key]) if key == "history" else np.isfinite(state[key])  # T may have been singular
+            if state[key].shape != shape or not usable.all():
+                raise ValueError(f"its entry {key} is not what this training left")
+        for key in ARRAYS:
+            setattr(self, key, state[key].copy())
+        self.canonical_cost, self.held_out_canonical_cost = map(float, state["canonical_costs"])
+        self.coded_patches = int(state["coded_patches"][0])
+        self.history = [Iteration(int(row[0]), *map(float, row[1:])) for row in state["history"]]
+        self.held_out = [float(cost) for cost in state["held_out"]]
+        self.costs = CostHistory()
+        for number in range(rows):
+            self.costs.add(self._watched(number))
+        prefix = "method."
+        own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        self.method.restore(own)
+
+    def _code(self, factor: Array, batch: int) -> CodingPass:
+        """Code a batch and take down what it leaves out."""
+        start, stop = self.edges[batch], self.edges[batch + 1]
+        coded = code_shards(factor, [self.data.part(start, stop)])
+        self.left_out[batch], self.energy[batch] = coded.error**2, coded.energy**2
+        self.coded_patches += stop - start
+        return coded
+
+    def _code_all(self, factor: Array) -> Array:
+        """X Yt' over all batches."""
+        cross = np.zeros_like(factor)
+        for batch in range(self.batches):
+            cross += self._code(factor, batch).cross
+        return cross
+
+    def _newest_codes(self) -> CodingPass:
+        """S, and the errors of every batch when it was last coded, taken together."""
+        return CodingPass(self.moments, *map(float, np.sqrt((self.left_out.sum(), self.energy.sum()))))
+
+    def _cost(self, data: TrainingSet, norm: float, factor: Array) -> float:
+        """The cost of T on a whole set of patches with ||Yt|| = norm."""
+        coded = data.coded(factor)
+        return coded.relative_error if self.relative else coded.error / norm
+
+    def _batch_of(self, number: int) -> int:
+        """Which batch an iteration (from 0) codes: in every pass all of them, in a new random order."""
+        turn, place = divmod(number, self.batches)
+        return int(np.random.default_rng([self.config.seed, turn]).permutation(self.batches)[place])
+
+    def _share_of(self, number: int) -> float:
+        """The weight g of the newest batch in an iteration (from 0)."""
+        last = 1 / self.batches
+        first = max(FIRST_SHARE, last)
+        return first + (last - first) * number / max(1, self.iterations - 1)
+
+    def _watched(self, number: int) -> float:
+        """The cost after an iteration (from 0): of the held-out patches, else of those learnt from."""
+        if self.validation is not None:
+            return self.held_out[number]
+        record = self.history[number]
+        return record.relative_error if self.relative else record.error / self.norm

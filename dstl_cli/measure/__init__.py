@@ -1,0 +1,1 @@
+"""Measuring: how near an estimate is to the truth, and the paper's experiments."""

@@ -1,0 +1,69 @@
+"""What `dstl inspect` measures: statistics of the channels of a picture, its histogram, the atoms of a transform."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstl_cli.noise.estimate import estimate_sigma, joint_warnings
+from dstl_cli.pixels.colour import check_pixels
+from dstl_cli.pixels.depth import Depth
+from dstl_cli.transforms.transform import Transform
+
+Array = NDArray[np.float64]
+Pixels = NDArray[np.generic]
+
+BINS = 256
+
+
+@dataclass(frozen=True)
+class ChannelStatistics:
+    """One channel of a page: its range in the file's own numbers, and its estimated noise."""
+
+    page: int  # from 1
+    name: str
+    smallest: float
+    mean: float
+    largest: float
+    sigma: float  # as --sigma takes it: on the 0-255 scale for integers, in file units for floats
+    saturated: float  # share of the pixels at the limits of the range
+    warnings: tuple[str, ...]
+
+
+def channel_statistics(page: int, pixels: Pixels) -> list[ChannelStatistics]:
+    """The statistics of each channel of a grey (H, W) or RGB (H, W, 3) page."""
+    check_pixels(pixels)
+    depth = Depth.of(pixels.dtype)
+    found = []
+    for name, values in named_channels(pixels):
+        noise = estimate_sigma(values, data_range=depth.stored_range)
+        smallest, mean, largest = float(values.min()), float(values.mean(dtype=np.float64)), float(values.max())
+        sigma, warnings = noise.sigma / depth.unit, joint_warnings([noise])
+        found.append(ChannelStatistics(page, name, smallest, mean, largest, sigma, noise.saturated, warnings))
+    return found
+
+
+def named_channels(pixels: Pixels) -> list[tuple[str, Pixels]]:
+    """The channels of a page with their names."""
+    if pixels.ndim == 2:
+        return [("grey", pixels)]
+    return [(name, pixels[..., index]) for index, name in enumerate(("red", "green", "blue"))]
+
+
+def histogram(pixels: Pixels) -> tuple[Array, list[tuple[str, NDArray[np.int64]]]]:
+    """Edges of equal bins over the range of the depth (floats: of the pixels), and the counts of each channel."""
+    depth = Depth.of(pixels.dtype)
+    limits = (float(pixels.min()), float(pixels.max()))
+    if depth.data_range is not None:
+        limits = (0.0, depth.data_range[1] * depth.unit + 1)
+    edges = np.histogram_bin_edges(np.array([]), BINS, limits)
+    return edges, [(name, np.histogram(values, edges)[0]) for name, values in named_channels(pixels)]
+
+
+def atom_grid(transform: Transform) -> Array:
+    """The rows of W as p x p pictures in a p x p grid with lines between: -1 to 1, each atom scaled by its peak."""
+    p = transform.patch_size
+    atoms = transform.matrix / np.abs(transform.matrix).max(axis=1, keepdims=True)
+    grid = np.full((p, p + 1, p, p + 1), np.nan)
+    grid[:, :p, :, :p] = atoms.reshape(p, p, p, p).transpose(0, 2, 1, 3)
+    return grid.reshape(p * (p + 1), p * (p + 1))[:-1, :-1]

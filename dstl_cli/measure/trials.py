@@ -1,0 +1,175 @@
+"""Measuring: pictures against the clean ones, alone or after seeded noise was added and removed again.
+
+Everything is measured on the scale on which white is 255: 16-bit pixels are divided by 257, floats (in file units)
+multiplied by 255/peak. So PSNR has the peak 255 throughout, and equals the PSNR of the file's own numbers with their
+own peak. Colour: PSNR goes over all red, green and blue values, SSIM over the luma (Rec. 601).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstl_cli.base.progress import Progress, part_of
+from dstl_cli.denoising.pipeline import Request, denoise_pixels
+from dstl_cli.measure import metrics
+from dstl_cli.noise.synthetic import add_noise
+from dstl_cli.pixels.colour import check_pixels
+from dstl_cli.pixels.depth import Depth
+
+Array = NDArray[np.float64]
+Pixels = NDArray[np.generic]
+
+WHITE = 255.0
+LUMA = (0.299, 0.587, 0.114)
+SSIM_KINDS = {"wang": metrics.structural_similarity, "downsampled": metrics.structural_similarity_downsampled}
+
+
+class Fidelity(NamedTuple):
+    """How near one picture is to another."""
+
+    psnr: float  # dB, peak 255; infinite for identical pictures
+    ssim: float | None  # None where a side is shorter than the window of SSIM
+    identical: bool
+
+
+@dataclass(frozen=True)
+class Measures:
+    """How pictures are measured: the value of white in float pictures, and the convention of SSIM."""
+
+    peak: float = WHITE
+    ssim_kind: str = "wang"
+
+    def compare(self, clean: Array, estimate: Array) -> Fidelity:
+        """PSNR and SSIM of two grey (H, W) or RGB (H, W, 3) pictures with white at 255."""
+        fits = min(clean.shape[:2]) >= metrics.WINDOW
+        similarity = SSIM_KINDS[self.ssim_kind](luma(clean), luma(estimate), data_range=WHITE) if fits else None
+        psnr = metrics.peak_signal_noise_ratio(clean, estimate, data_range=WHITE)
+        return Fidelity(psnr, similarity, math.isinf(psnr))
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One way of denoising, by the name it has in tables."""
+
+    label: str
+    request: Request
+
+
+@dataclass(frozen=True)
+class NoisePlan:
+    """The noise that is added, and the ways it is removed again.
+
+    sigmas: deviations on the 0-255 scale for whole numbers, in the picture's own units for floats. The noise of a
+    repeat has the seed `seed + repeat` (from 0) whatever the configuration.
+    """
+
+    sigmas: Sequence[float]
+    configurations: Sequence[Configuration]
+    repeats: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One measurement; sigma to noise_seed, and noisy_psnr to seconds, are None where no noise was added."""
+
+    image: str
+    page: int  # from 1
+    sigma: float | None = None
+    method: str | None = None
+    repeat: int | None = None  # from 1
+    noise_seed: int | None = None
+    psnr: float
+    ssim: float | None
+    identical: bool
+    noisy_psnr: float | None = None
+    noisy_ssim: float | None = None
+    seconds: float | None = None  # of denoising alone
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A row and the two pictures it is about, with white at 255: clean and compared, or noisy and denoised."""
+
+    row: Row
+    before: Array
+    after: Array
+
+
+def with_white_at_255(pixels: Pixels, peak: float = WHITE, *, depth: Depth | None = None) -> Array:
+    """Pixels of any depth, whole or not, on the common scale and within the range of the depth.
+
+    peak: the value of white in float pictures. depth: what the numbers mean where the dtype does not tell it.
+    """
+    depth = depth or Depth.of(pixels.dtype)
+    if depth.data_range is None:
+        return pixels.astype(np.float64) * (WHITE / peak)
+    return np.clip(pixels.astype(np.float64) / depth.unit, *depth.data_range)
+
+
+def luma(picture: Array) -> Array:
+    """The grey picture whose structure is compared: the picture itself, or 0.299 R + 0.587 G + 0.114 B."""
+    return picture if picture.ndim == 2 else picture @ np.array(LUMA)
+
+
+def measure_pair(name: str, page: int, clean: Pixels, estimate: Pixels, measures: Measures) -> Measurement:
+    """Compare two pictures of the same size and colours; their depths may differ."""
+    check_pixels(clean)
+    check_pixels(estimate)
+    if clean.shape != estimate.shape:
+        raise ValueError(f"one has {_size_in_words(clean)}, the other {_size_in_words(estimate)}.")
+    before, after = (with_white_at_255(pixels, measures.peak) for pixels in (clean, estimate))
+    return Measurement(Row(image=name, page=page, **measures.compare(before, after)._asdict()), before, after)
+
+
+def _size_in_words(pixels: Pixels) -> str:
+    height, width = pixels.shape[:2]
+    return f"{width} x {height} pixels in {'grey' if pixels.ndim == 2 else 'colour'}"
+
+
+def noise_trials(
+    name: str, page: int, clean: Pixels, plan: NoisePlan, measures: Measures, progress: Progress | None = None
+) -> Iterator[Measurement]:
+    """Add noise to a clean picture, denoise it and measure, for each sigma, repeat and configuration in turn.
+
+    The noisy picture is what a file of the clean one's depth would hold but for rounding and clipping, and is denoised
+    as such a file is; it is clipped only where it is measured, as the denoised one is, if the depth has limits.
+    """
+    check_pixels(clean)
+    depth = Depth.of(clean.dtype)
+    exact = depth.unrounded()
+    truth = with_white_at_255(clean, measures.peak)
+    sigma_unit = 1.0 if depth.data_range is None else depth.unit
+    total, done = len(plan.sigmas) * plan.repeats * len(plan.configurations), 0
+    for sigma, repeat in product(plan.sigmas, range(plan.repeats)):
+        seed = plan.seed + repeat
+        noisy = add_noise(clean, sigma * sigma_unit, seed=seed).astype(exact.dtype)
+        noisy_view = with_white_at_255(noisy, measures.peak, depth=depth)
+        before = measures.compare(truth, noisy_view)
+        for configuration in plan.configurations:
+            start = perf_counter()
+            share = part_of(progress, done, total)
+            result = denoise_pixels(noisy, sigma, configuration.request, depth=exact, progress=share)
+            seconds = perf_counter() - start
+            denoised = with_white_at_255(result.pixels, measures.peak, depth=depth)
+            trial = {"sigma": sigma, "method": configuration.label, "repeat": repeat + 1, "noise_seed": seed}
+            noise = {"noisy_psnr": before.psnr, "noisy_ssim": before.ssim, "seconds": seconds}
+            known: dict[str, Any] = trial | measures.compare(truth, denoised)._asdict() | noise
+            done += 1
+            if progress is not None:
+                progress(done / total)
+            yield Measurement(Row(image=name, page=page, **known), noisy_view, denoised)
+
+
+def warm_up(configuration: Configuration) -> None:
+    """Denoise a small picture, so that loading the compiled kernels is not counted in the first row's seconds."""
+    squares = np.kron(np.indices((8, 8)).sum(axis=0) % 2, np.ones((16, 16))) * WHITE
+    request = configuration.request
+    settings = replace(request.settings, **request.quality.warm_up)
+    denoise_pixels(add_noise(squares, 20.0, seed=0), 20.0, replace(request, settings=settings, jobs=1))

@@ -1,0 +1,1 @@
+"""The noise of a picture: estimating it, and adding it with a seed."""

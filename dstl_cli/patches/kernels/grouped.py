@@ -1,0 +1,372 @@
+"""Compiled kernels of groups: find similar patches, denoise them together, add them up.
+
+Each is equal to a slow and obvious version in tests/naive_groups.py. A kernel sees one part of the picture at a time,
+in float32, and adds to sums of that part only. A patch is named by the corner it begins at: row * width + column.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+
+import numpy as np
+
+from dstl_cli.patches.kernels.compiled import compiled
+
+FAST = {"reassoc", "contract", "nsz"}  # sums may be reordered; infinities and NaN keep their meaning
+
+FAR = np.float32(3e38)  # the distance of patches that are not in the picture
+NEAREST = np.float32(-1)  # the distance of the reference patch to itself: before all others
+LARGEST_BITS = np.int32(0x7F800000)  # above those of any finite float
+LEAST_RIDGE = np.float32(1e-6)  # a matrix' diagonal is raised by at least this share of its trace: float32 solves it
+LEAST_NOISE = np.float32(1e-3)  # a pass has at least this share of the noise to remove
+
+
+@compiled(fastmath=FAST)
+def squared_distances(planes, first, second, width, side, count, columns, out):
+    """Fill out[x] with the squared distance of the patches at first + x and second + x, x < count.
+
+    planes: (channels, h * w). The column sums of squared differences serve all pairs; `columns` is scratch for
+    count + side - 1 of them.
+    """
+    for x in range(count + side - 1):
+        columns[x] = 0
+    for channel in range(planes.shape[0]):
+        flat = planes[channel]
+        for i in range(side):
+            a = np.uint64(first + i * width)
+            b = np.uint64(second + i * width)
+            for x in range(count + side - 1):
+                u = np.uint64(x)
+                difference = flat[a + u] - flat[b + u]
+                columns[x] += difference * difference
+    for x in range(count):
+        out[x] = 0
+    for j in range(side):
+        for x in range(count):
+            out[x] += columns[np.uint64(x + j)]
+
+
+@compiled()
+def smallest(bits, wanted, chosen):
+    """Fill `chosen` with the indices of the `wanted` smallest entries, in order; ties: the lower index.
+
+    bits: floats read as int32. Those of floats from 0 on are in the floats' order, those below 0 are before them; so
+    the largest chosen one is found by bisection.
+    """
+    low = np.int32(-1)
+    high = LARGEST_BITS
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        below = 0
+        for i in range(bits.size):
+            below += bits[i] <= middle
+        if below >= wanted:
+            high = middle
+        else:
+            low = middle
+    ties = wanted
+    for i in range(bits.size):
+        ties -= bits[i] < high
+    k = 0
+    for i in range(bits.size):
+        if bits[i] < high or (bits[i] == high and ties > 0):
+            ties -= bits[i] == high
+            chosen[k] = i
+            k += 1
+
+
+@compiled(fastmath=FAST)
+def match(guide, rows, columns, side, radius, groups):
+    """Fill groups[r * C + c] with the corners of the patches most like the one at (rows[r], columns[c]).
+
+    guide: (channels, h, w) float32; rows (R,), columns (C,): intp, increasing; groups: (R * C, K) int32, in
+    order. The patches begin at most `radius` rows and columns away; the reference itself is always one of them.
+    """
+    channels, height, width = guide.shape
+    planes = guide.reshape((channels, height * width))
+    window = 2 * radius + 1
+    left = columns[0]
+    span = columns[-1] - left + 1
+    sums = np.empty(span + side - 1, np.float32)
+    line = np.empty(span, np.float32)
+    distances = np.empty((columns.size, window * window), np.float32)
+    bits = distances.view(np.int32)
+    nearest = np.empty(groups.shape[1], np.int32)
+    for r in range(rows.size):
+        y = rows[r]
+        top = max(y - radius, 0)
+        bottom = min(y + radius, height - side)
+        for v in range(top, bottom + 1):
+            for shift in range(-radius, radius + 1):
+                start = max(0, -shift - left)  # columns left + x whose shifted patch is in the picture:
+                stop = min(span, width - side + 1 - shift - left)  # start <= x < stop
+                if stop > start:
+                    first = y * width + left + start
+                    second = v * width + left + start + shift
+                    squared_distances(planes, first, second, width, side, stop - start, sums, line)
+                index = (v - top) * window + shift + radius
+                for c in range(columns.size):
+                    x = columns[c] - left
+                    distances[c, index] = line[x - start] if start <= x < stop else FAR
+        for c in range(columns.size):
+            distances[c, (y - top) * window + radius] = NEAREST
+            smallest(bits[c, : (bottom - top + 1) * window], nearest.size, nearest)
+            for k in range(nearest.size):
+                v, shift = divmod(nearest[k], window)
+                groups[r * columns.size + c, k] = (top + v) * width + columns[c] + shift - radius
+
+
+@compiled(fastmath=FAST)
+def gather(flat, width, side, corners, first, patches):
+    """Copy the patches at `corners` into the columns of `patches`, from row `first` on."""
+    for i in range(side):
+        for j in range(side):
+            row = first + i * side + j
+            offset = i * width + j
+            for k in range(corners.size):
+                patches[row, k] = flat[np.uint64(corners[k] + offset)]
+
+
+@compiled(fastmath=FAST)
+def scatter(patches, weight, width, side, corners, flat):
+    """Add weight times the columns of `patches` to the flat picture, each at its corner."""
+    for i in range(side):
+        for j in range(side):
+            row = i * side + j
+            offset = i * width + j
+            for k in range(corners.size):
+                flat[np.uint64(corners[k] + offset)] += weight * patches[row, k]
+
+
+@compiled(fastmath=FAST)
+def squared_difference(first, second, width, side, corners):
+    """Sum of the squared differences of two flat pictures over the patches at `corners`."""
+    total = np.float32(0)
+    for i in range(side):
+        for j in range(side):
+            offset = i * width + j
+            for k in range(corners.size):
+                place = np.uint64(corners[k] + offset)
+                difference = first[place] - second[place]
+                total += difference * difference
+    return total
+
+
+@compiled(fastmath=FAST)
+def add_rows(out, first, second, rows, top, width, start, stop, first_factors, second_factors):
+    """Add combinations of four rows, `width` apart from `top` on, to the two rows of `out` at first and second.
+
+    The core of all products below: four rows are read once for eight multiplications. Columns start to stop.
+    """
+    a0, a1, a2, a3 = first_factors
+    b0, b1, b2, b3 = second_factors
+    o = np.uint64(first)
+    p = np.uint64(second)
+    r0 = np.uint64(top)
+    r1 = np.uint64(top + width)
+    r2 = np.uint64(top + 2 * width)
+    r3 = np.uint64(top + 3 * width)
+    for j in range(start, stop):
+        u = np.uint64(j)
+        x0, x1, x2, x3 = rows[r0 + u], rows[r1 + u], rows[r2 + u], rows[r3 + u]
+        out[o + u] += (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
+        out[p + u] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
+
+
+@compiled(fastmath=FAST)
+def multiply(left, first, rows, out):
+    """out = left[:, first : first + len(out)]' @ rows; `rows` are a multiple of 4, those of `out` of 2."""
+    inner, width = rows.shape
+    flat_out, flat_rows = out.ravel(), rows.ravel()
+    for i in range(0, out.shape[0], 2):
+        for j in range(2 * width):
+            flat_out[i * width + j] = 0
+        c = first + i
+        for s in range(0, inner, 4):
+            a = left[s, c], left[s + 1, c], left[s + 2, c], left[s + 3, c]
+            b = left[s, c + 1], left[s + 1, c + 1], left[s + 2, c + 1], left[s + 3, c + 1]
+            add_rows(flat_out, i * width, (i + 1) * width, flat_rows, s * width, width, 0, width, a, b)
+
+
+@compiled(fastmath=FAST)
+def gram(rows, out):
+    """Fill out[i, j] with the product of rows i and j, for i < len(out) and j >= i; all are multiples of 4.
+
+    Eight products at a time, while the rows are in the registers.
+    """
+    count, width = rows.shape
+    flat = rows.ravel()
+    for i in range(0, out.shape[0], 2):
+        p0 = np.uint64(i * width)
+        p1 = np.uint64((i + 1) * width)
+        for j in range(i // 4 * 4, count, 4):
+            r0 = np.uint64(j * width)
+            r1 = np.uint64((j + 1) * width)
+            r2 = np.uint64((j + 2) * width)
+            r3 = np.uint64((j + 3) * width)
+            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = np.float32(0)
+            for k in range(width):
+                u = np.uint64(k)
+                x, y = flat[p0 + u], flat[p1 + u]
+                a0 += x * flat[r0 + u]
+                a1 += x * flat[r1 + u]
+                a2 += x * flat[r2 + u]
+                a3 += x * flat[r3 + u]
+                b0 += y * flat[r0 + u]
+                b1 += y * flat[r1 + u]
+                b2 += y * flat[r2 + u]
+                b3 += y * flat[r3 + u]
+            out[i, j], out[i, j + 1], out[i, j + 2], out[i, j + 3] = a0, a1, a2, a3
+            out[i + 1, j], out[i + 1, j + 1], out[i + 1, j + 2], out[i + 1, j + 3] = b0, b1, b2, b3
+
+
+@compiled(fastmath=FAST)
+def solve(system):
+    """Turn [S | M] into [. | S^-1 M], in place. S: m x m, symmetric and positive definite, m a multiple of 4.
+
+    Gaussian elimination without pivoting, four rows at a time; only the upper half of S is read: by symmetry row i
+    is rid of column b by S[b, i] / S[b, b] times row b.
+    """
+    m, width = system.shape
+    flat = system.ravel()
+    for c in range(0, m, 4):
+        for a in range(c, c + 4):
+            for b in range(c, a):
+                factor = system[b, a] / system[b, b]
+                for j in range(a, width):
+                    system[a, j] -= factor * system[b, j]
+        r0, r1 = np.float32(-1) / system[c, c], np.float32(-1) / system[c + 1, c + 1]
+        r2, r3 = np.float32(-1) / system[c + 2, c + 2], np.float32(-1) / system[c + 3, c + 3]
+        for i in range(c + 4, m, 2):
+            k = i + 1
+            upper = system[c, i] * r0, system[c + 1, i] * r1, system[c + 2, i] * r2, system[c + 3, i] * r3
+            lower = system[c, k] * r0, system[c + 1, k] * r1, system[c + 2, k] * r2, system[c + 3, k] * r3
+            add_rows(flat, i * width, k * width, flat, c * width, width, i, width, upper, lower)
+    for c in range(m - 4, -1, -4):
+        for a in range(c + 3, c - 1, -1):
+            for b in range(a + 1, c + 4):
+                factor = system[a, b]
+                for j in range(m, width):
+                    system[a, j] -= factor * system[b, j]
+            reciprocal = np.float32(1) / system[a, a]
+            for j in range(m, width):
+                system[a, j] *= reciprocal
+        for i in range(0, c, 2):
+            k = i + 1
+            upper = -system[i, c], -system[i, c + 1], -system[i, c + 2], -system[i, c + 3]
+            lower = -system[k, c], -system[k, c + 1], -system[k, c + 2], -system[k, c + 3]
+            add_rows(flat, i * width, k * width, flat, c * width, width, m, width, upper, lower)
+
+
+@compiled(fastmath=FAST)
+def haar_step(rows, k, l):  # noqa: E741
+    """Orthonormal sum and difference of two rows, in place; its own inverse."""
+    half = np.float32(0.5**0.5)
+    for j in range(rows.shape[1]):
+        a, b = rows[k, j], rows[l, j]
+        rows[k, j] = (a + b) * half
+        rows[l, j] = (a - b) * half
+
+
+@compiled(fastmath=FAST)
+def threshold_groups(noisy, groups, side, forward, backward, thresholds, total, weights):
+    """Denoise groups by hard thresholds: code each patch, Haar along the group, threshold, and all the way back.
+
+    noisy: (h, w) float32; groups: (G, K) int32, K a power of two above 1; forward (n, m), backward (m, n): patches as
+    rows to codes and back, code 0 the patch mean, whose group mean is always kept; thresholds: (m,). n and m are
+    multiples of 4: what is beyond the pixels of a patch is zero.
+    Adds the patches to `total` (h, w), weighted by 1 / coefficients kept, and the weights to `weights` at the corners.
+    """
+    width = noisy.shape[1]
+    flat_noisy, flat_total, flat_weights = noisy.ravel(), total.ravel(), weights.ravel()
+    size = groups.shape[1]
+    patches = np.zeros((forward.shape[0], size), np.float32)
+    codes = np.empty((size, thresholds.size), np.float32)
+    estimates = np.empty((size, forward.shape[0]), np.float32)
+    for g in range(groups.shape[0]):
+        corners = groups[g]
+        gather(flat_noisy, width, side, corners, 0, patches)
+        multiply(patches, 0, forward, codes)
+        step = 1
+        while step < size:
+            for k in range(0, size, 2 * step):
+                haar_step(codes, k, k + step)
+            step *= 2
+        mean = codes[0, 0]
+        codes[0, 0] = 0
+        kept = 1
+        for k in range(size):
+            for j in range(thresholds.size):
+                keep = abs(codes[k, j]) > thresholds[j]
+                kept += keep
+                codes[k, j] = codes[k, j] if keep else np.float32(0)
+        codes[0, 0] = mean
+        step = size // 2
+        while step > 0:
+            for k in range(0, size, 2 * step):
+                haar_step(codes, k, k + step)
+            step //= 2
+        multiply(codes.T, 0, backward, estimates)
+        weight = np.float32(1) / np.float32(kept)
+        scatter(estimates.T, weight, width, side, corners, flat_total)
+        for k in range(size):
+            flat_weights[corners[k]] += weight
+
+
+@compiled(fastmath=FAST)
+def subtract_means(rows, means):
+    """Subtract from each row its mean, in place, and leave it in `means`."""
+    for j in range(rows.shape[0]):
+        total = np.float32(0)
+        for k in range(rows.shape[1]):
+            total += rows[j, k]
+        means[j] = total / np.float32(rows.shape[1])
+        for k in range(rows.shape[1]):
+            rows[j, k] -= means[j]
+
+
+@compiled(fastmath=FAST)
+def ridge_groups(noisy, current, pilot, groups, side, sigma, noise_kept, estimate, remaining, uses):
+    """Denoise groups by a ridge combination of their patches, with the pilot in the place of the clean picture.
+
+    noisy, current, pilot: (h, w) float32; current is `noisy` with part of its noise removed. t, the share of the noise
+    of deviation sigma that is still in a group, follows from what was removed. With P and Y the patches of pilot and
+    current as columns (n, K), without their group means, the denoised patches are
+        Y P' (P P' + n (t sigma)^2 I)^-1 P  +  the group mean of current.
+    Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, and ones to `uses`
+    at the corners.
+    """
+    width = current.shape[1]
+    flat_noisy, flat_current, flat_pilot = noisy.ravel(), current.ravel(), pilot.ravel()
+    flat_estimate, flat_remaining, flat_uses = estimate.ravel(), remaining.ravel(), uses.ravel()
+    n = side * side
+    m = (n + 3) // 4 * 4  # rows n to m are zeros
+    size = groups.shape[1]
+    patches = np.zeros((2 * m, size), np.float32)  # P above Y
+    means = np.empty(2 * m, np.float32)
+    system = np.empty((m, 2 * m), np.float32)  # [P P' | P Y']
+    clean = np.empty((m, size), np.float32)
+    for g in range(groups.shape[0]):
+        corners = groups[g]
+        gather(flat_pilot, width, side, corners, 0, patches)
+        gather(flat_current, width, side, corners, m, patches)
+        subtract_means(patches, means)
+        removed = squared_difference(flat_noisy, flat_current, width, side, corners) / np.float32(n * size)
+        t = max(np.float32(1) - np.sqrt(removed) / sigma, noise_kept + LEAST_NOISE)
+        gram(patches, system)
+        trace = np.float32(0)
+        for j in range(m):
+            trace += system[j, j]
+        penalty = max(np.float32(n) * (t * sigma) ** 2, LEAST_RIDGE * trace)
+        for j in range(m):
+            system[j, j] += penalty
+        solve(system)
+        multiply(system, m, patches[:m], clean)
+        kept = noise_kept / t
+        for j in range(n):
+            mean = means[m + j]
+            for k in range(size):
+                clean[j, k] += mean
+                patches[j, k] = clean[j, k] + kept * (patches[m + j, k] + mean - clean[j, k])
+        scatter(clean, np.float32(1), width, side, corners, flat_estimate)
+        scatter(patches, np.float32(1), width, side, corners, flat_remaining)
+        for k in range(size):
+            flat_uses[corners[k]] += 1

@@ -1,0 +1,63 @@
+"""EXIF blocks: small TIFF structures inside JPEG, PNG and WebP files, and their relation to TIFF tags."""
+
+import io
+
+from dstl_cli.errors import FileProblem
+from dstl_cli.picture.formats.ifd import EXIF_TAG, GPS_TAG, Entry, Ifd, IfdReader, IfdWriter, pick, rational, short
+
+DESCRIPTION, MAKE, MODEL, ORIENTATION, SOFTWARE, DATE, ARTIST = 270, 271, 272, 274, 305, 306, 315
+COPYRIGHT = 33432
+X_RESOLUTION, Y_RESOLUTION, RESOLUTION_UNIT = 282, 283, 296
+_PICTURE_TAGS = (DESCRIPTION, MAKE, MODEL, ORIENTATION, SOFTWARE, DATE, ARTIST, COPYRIGHT)
+
+
+def parse_exif(blob: bytes) -> Ifd | None:
+    """The main directory of an EXIF block with its EXIF and GPS directories; None when it is damaged."""
+    try:
+        reader = IfdReader(io.BytesIO(blob), len(blob), "EXIF")
+        directories = reader.directories()
+    except FileProblem:
+        return None
+    return directories[0] if directories else None
+
+
+def exif_dpi(blob: bytes) -> tuple[float, float] | None:
+    """The dots per inch an EXIF block states."""
+    ifd = parse_exif(blob)
+    return None if ifd is None else resolution_dpi(ifd)
+
+
+def resolution_dpi(ifd: Ifd) -> tuple[float, float] | None:
+    """Dots per inch from the resolution tags of a directory."""
+    values = [ifd.entries[tag].rational() for tag in (X_RESOLUTION, Y_RESOLUTION) if tag in ifd.entries]
+    scale = {2: 1.0, 3: 2.54}.get(ifd.number(RESOLUTION_UNIT, 2))
+    if scale is None or len(values) != 2 or not values[0] or not values[1]:
+        return None
+    return values[0] * scale, values[1] * scale
+
+
+def resolution_tags(dpi: tuple[float, float]) -> dict[int, Entry]:
+    """The tags for dots per inch."""
+    return {X_RESOLUTION: rational(dpi[0]), Y_RESOLUTION: rational(dpi[1]), RESOLUTION_UNIT: short(2)}
+
+
+def exif_from_tiff(ifd: Ifd, *, plain_description: bool) -> bytes | None:
+    """An EXIF block with what a TIFF directory says about the picture; None when it says nothing."""
+    entries: dict[int, Entry] = pick(ifd.entries, _PICTURE_TAGS)
+    if not plain_description:
+        entries.pop(DESCRIPTION, None)
+    children = pick(ifd.children, (EXIF_TAG, GPS_TAG))
+    if not children and not set(entries) - {SOFTWARE}:
+        return None
+    entries |= pick(ifd.entries, (X_RESOLUTION, Y_RESOLUTION, RESOLUTION_UNIT))
+    stream = io.BytesIO()
+    IfdWriter(stream, "<", False, "EXIF").append(Ifd(entries, children))
+    return stream.getvalue()
+
+
+def tiff_tags_from_exif(blob: bytes) -> tuple[dict[int, Entry], dict[int, Ifd]]:
+    """The tags and directories of an EXIF block that belong into a TIFF directory."""
+    ifd = parse_exif(blob)
+    if ifd is None:
+        return {}, {}
+    return pick(ifd.entries, _PICTURE_TAGS), pick(ifd.children, (EXIF_TAG, GPS_TAG))

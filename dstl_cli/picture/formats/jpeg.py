@@ -1,0 +1,236 @@
+"""JPEG: grey and RGB in, quality 95 without colour subsampling out, all application segments carried over."""
+
+import hashlib
+import re
+import struct
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from dstl_cli.picture.formats.exif import exif_dpi
+from dstl_cli.picture.limits import check_size
+from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
+from dstl_cli.picture.problems import damaged, truncated, unsupported
+from dstl_cli.picture.source import Source
+
+Segment = tuple[int, bytes]  # marker, data
+
+QUALITY = 95
+_EOI, _SOS, _COM = 0xD9, 0xDA, 0xFE
+_FRAMES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_KNOWN_FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
+_BARE = {0x01, *range(0xD0, 0xD8)}
+_MARKER = re.compile(rb"\xff+([^\x00\xff])", re.DOTALL)
+_NEXT_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+_EXIF = b"Exif\x00\x00"
+_XMP = b"http://ns.adobe.com/xap/1.0/\x00"
+_EXTENDED_XMP = b"http://ns.adobe.com/xmp/extension/\x00"
+_ICC = b"ICC_PROFILE\x00"
+_LONGEST = 65_533
+_SMALL_TAIL = 1024  # padding after the end is common
+
+
+@dataclass(frozen=True)
+class JpegExtras:
+    """The APPn and comment segments to carry over."""
+
+    segments: tuple[Segment, ...]
+
+
+def read(source: Source) -> Picture:
+    """Read a JPEG file."""
+    data = source.read()
+    segments, end = _segments(source.name, data)
+    spec = _frame(source, [segment for segment in segments if segment[0] in _FRAMES])
+    notes: tuple[str, ...] = ()
+    if len(data) - _find_end(source.name, data, end) > _SMALL_TAIL:
+        notes = ("Only the main picture is kept, not the previews or films stored behind it.",)
+    kept = tuple(segment for segment in segments if _worth_keeping(*segment))
+    return Picture(source.name, (spec,), lambda _: _page(source), _metadata(kept), JpegExtras(kept), notes)
+
+
+def _page(source: Source) -> Page:
+    import imagecodecs
+
+    return imagecodecs.jpeg8_decode(source.read()), None
+
+
+def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: BinaryIO, strip: bool) -> None:
+    """Write one page of 8-bit grey or RGB."""
+    import imagecodecs
+
+    del alpha  # JPEG has none
+    encoded = imagecodecs.jpeg8_encode(np.ascontiguousarray(colour), QUALITY, subsampling="444")
+    native = picture.native
+    segments = native.segments if isinstance(native, JpegExtras) else _segments_from(picture.metadata)
+    start = 2
+    if strip:
+        segments = ()
+    elif segments and encoded[2:4] == b"\xff\xe0":  # the encoder's own JFIF segment, replaced by the carried ones
+        start += 2 + int.from_bytes(encoded[4:6], "big")
+    stream.write(encoded[:2])
+    for marker, body in segments:
+        stream.write(struct.pack(">BBH", 0xFF, marker, len(body) + 2))
+        stream.write(body)
+    stream.write(memoryview(encoded)[start:])
+
+
+# --- structure ----------------------------------------------------------------------------------------
+
+
+def _segments(name: str, data: bytes) -> tuple[list[Segment], int]:
+    """The segments up to the first scan, and where they end."""
+    found: list[Segment] = []
+    position = 2
+    while not found or found[-1][0] != _SOS:
+        match = _MARKER.match(data, position)
+        if match is None:
+            cut = not data[position:].strip(b"\xff")
+            raise truncated(name) if cut else damaged(name, "a segment does not start with a marker")
+        marker, position = match[1][0], match.end()
+        if marker in _BARE:
+            continue
+        if marker == _EOI:
+            raise damaged(name, "it holds no pixels")
+        length = int.from_bytes(data[position : position + 2], "big")
+        if position + max(length, 2) > len(data):
+            raise truncated(name)
+        if length < 2:
+            raise damaged(name, "a segment has no length")
+        found.append((marker, data[position + 2 : position + length]))
+        position += length
+    return found, position
+
+
+def _frame(source: Source, frames: list[Segment]) -> PageSpec:
+    """Size and colours from the frame header, and whether this is a kind of JPEG that is read."""
+    name = source.name
+    if len(frames) != 1 or len(frames[0][1]) < 6:
+        raise damaged(name, "it has no frame header, or two of them")
+    precision, height, width, components = struct.unpack(">BHHB", frames[0][1][:6])
+    if frames[0][0] not in _KNOWN_FRAMES or precision != 8:
+        raise unsupported(name, f"is a {precision}-bit or lossless JPEG", "convert it to TIFF first")
+    if components not in (1, 3):
+        what = "holds CMYK colours" if components == 4 else f"has {components} colour channels"
+        raise unsupported(name, what, "convert it to grey or RGB first")
+    check_size(source, width, height, width * height * components)
+    return PageSpec(height, width, components, np.dtype(np.uint8))
+
+
+def _find_end(name: str, data: bytes, position: int) -> int:
+    """Where the picture ends; a file whose scans do not run up to an end marker is refused."""
+    while True:
+        match = _NEXT_MARKER.search(data, position)
+        if match is None:
+            raise truncated(name)
+        marker = data[match.start() + 1]
+        position = match.end()
+        if marker == _EOI:
+            return position
+        if marker in _BARE:
+            continue
+        length = int.from_bytes(data[position : position + 2], "big")
+        position += max(length, 2)
+
+
+# --- metadata -----------------------------------------------------------------------------------------
+
+
+def _worth_keeping(marker: int, body: bytes) -> bool:
+    """Whether a segment says something that stays true for newly encoded pixels."""
+    if marker == _COM:
+        return True
+    if not 0xE0 <= marker <= 0xEF:
+        return False
+    adobe = marker == 0xEE and body.startswith(b"Adobe")  # tells how the old scans were coded
+    others = marker == 0xE2 and body.startswith(b"MPF\x00")  # offsets of further pictures in the old file
+    return not adobe and not others
+
+
+def _metadata(segments: tuple[Segment, ...]) -> Metadata:
+    """What other formats can hold as well."""
+    exif = xmp = dpi = None
+    profile: dict[int, bytes] = {}
+    total = 0
+    for marker, body in segments:
+        if marker == 0xE0 and body.startswith(b"JFIF\x00") and len(body) >= 12 and dpi is None:
+            unit, across, down = struct.unpack(">BHH", body[7:12])
+            scale = {1: 1.0, 2: 2.54}.get(unit)
+            if scale and across and down:
+                dpi = (across * scale, down * scale)
+        elif marker == 0xE1 and body.startswith(_EXIF) and exif is None:
+            exif = body[len(_EXIF) :]
+        elif marker == 0xE1 and body.startswith(_XMP) and xmp is None:
+            xmp = body[len(_XMP) :]
+        elif marker == 0xE2 and body.startswith(_ICC) and len(body) >= 14:
+            profile.setdefault(body[12], body[14:])
+            total = body[13]
+    whole = bool(profile) and sorted(profile) == list(range(1, total + 1))
+    icc = b"".join(profile[index] for index in sorted(profile)) if whole else None
+    if dpi is None and exif is not None:
+        dpi = exif_dpi(exif)
+    return Metadata(icc=icc, exif=exif or None, xmp=None if xmp is None else _whole_xmp(xmp, segments), dpi=dpi)
+
+
+def _segments_from(metadata: Metadata) -> tuple[Segment, ...]:
+    """Segments for the metadata of another format; EXIF data and profiles that no segments can hold are left out."""
+    unit, across, down = 0, 1, 1
+    if metadata.dpi is not None:
+        unit, across, down = 1, *(min(max(round(dots), 1), 65_535) for dots in metadata.dpi)
+    segments = [(0xE0, b"JFIF\x00" + struct.pack(">BBBHHBB", 1, 1, unit, across, down, 0, 0))]
+    if metadata.exif is not None:
+        segments.append((0xE1, _EXIF + metadata.exif))
+    if metadata.xmp is not None:
+        segments += _xmp_segments(metadata.xmp)
+    if metadata.icc is not None:
+        step = _LONGEST - len(_ICC) - 2
+        pieces = [metadata.icc[start : start + step] for start in range(0, len(metadata.icc), step)]
+        if len(pieces) <= 255:
+            segments += [(0xE2, _ICC + bytes((number, len(pieces))) + piece) for number, piece in enumerate(pieces, 1)]
+    return tuple((marker, body) for marker, body in segments if len(body) <= _LONGEST)
+
+
+# --- XMP that is longer than a segment (Adobe's XMP specification, part 3, section 1.1.3.1) --------------
+
+_POINTER = (
+    b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+    b'<rdf:Description rdf:about="" xmlns:xmpNote="http://ns.adobe.com/xmp/note/" xmpNote:HasExtendedXMP="%s"/>'
+    b"</rdf:RDF></x:xmpmeta>"
+)
+_POINTS = re.compile(rb"""\s*xmpNote:HasExtendedXMP\s*=\s*["']([0-9A-Fa-f]{32})["']""")
+_POINTER_ELEMENT = re.compile(rb"<xmpNote:HasExtendedXMP>\s*([0-9A-Fa-f]{32})\s*</xmpNote:HasExtendedXMP>")
+_RDF = re.compile(rb"<rdf:RDF\b[^>]*>(.*)</rdf:RDF\s*>", re.DOTALL)
+_WRAPPER = re.compile(rb"<\?xpacket\b[^>]*\?>")
+
+
+def _xmp_segments(xmp: bytes) -> list[Segment]:
+    """One segment, or for a long text a short one that points to it and the text in pieces."""
+    if len(_XMP) + len(xmp) <= _LONGEST:
+        return [(0xE1, _XMP + xmp)]
+    text = _WRAPPER.sub(b"", xmp).strip()
+    mark = hashlib.md5(text, usedforsecurity=False).hexdigest().upper().encode()
+    step = _LONGEST - len(_EXTENDED_XMP) - len(mark) - 8
+    pieces = [
+        (0xE1, _EXTENDED_XMP + mark + struct.pack(">II", len(text), start) + text[start : start + step])
+        for start in range(0, len(text), step)
+    ]
+    return [(0xE1, _XMP + _POINTER % mark), *pieces]
+
+
+def _whole_xmp(xmp: bytes, segments: tuple[Segment, ...]) -> bytes:
+    """The XMP text with the part that it says is in further segments; as it is when they are not all there."""
+    found = _POINTS.search(xmp) or _POINTER_ELEMENT.search(xmp)
+    if found is None:
+        return xmp
+    start = _EXTENDED_XMP + found[1]
+    bodies = [body[len(start) :] for marker, body in segments if marker == 0xE1 and body.startswith(start)]
+    pieces = sorted((body[4:8], body[:4], body[8:]) for body in bodies)  # offset, length of the whole, text
+    text = b"".join(piece for _, _, piece in pieces)
+    if not pieces or len(text) != int.from_bytes(pieces[0][1], "big"):
+        return xmp
+    if xmp == _POINTER % found[1]:
+        return text
+    rest = xmp[: found.start()] + xmp[found.end() :]
+    inner, outer = _RDF.search(text), _RDF.search(rest)
+    return xmp if inner is None or outer is None else rest[: outer.end(1)] + inner[1] + rest[outer.end(1) :]

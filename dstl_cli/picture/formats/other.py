@@ -1,0 +1,115 @@
+"""Formats that are only read: through imageio, as Pillow decodes them; frames of an animation are pages.
+
+Sizes are checked before anything is decoded, and what Pillow would shorten to 8 bits is refused.
+"""
+
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from dstl_cli.picture.formats import LEAD, recognise
+from dstl_cli.picture.limits import check_size
+from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, split_alpha
+from dstl_cli.picture.problems import unsupported
+from dstl_cli.picture.source import Source
+
+# Pillow's modes that are read: the mode to convert to (None: as it is), colours, alpha, type.
+_MODES: dict[str, tuple[str | None, int, int, str]] = {
+    "1": ("L", 1, 0, "uint8"),
+    "L": ("L", 1, 0, "uint8"),
+    "LA": ("LA", 1, 1, "uint8"),
+    "RGB": ("RGB", 3, 0, "uint8"),
+    "RGBA": ("RGBA", 3, 1, "uint8"),
+    "I;16": (None, 1, 0, "uint16"),
+    "F": (None, 1, 0, "float32"),
+}
+# More than 8 bits of a colour: flags of AV1 and HEVC; and where JPEG 2000 says how many components it has.
+_HIGH_DEPTH = {"avif": rb"av1C..[\x40-\x7f\xc0-\xff]", "heic": rb"hvcC.{17}[^\xf8]"}
+_COMPONENTS = re.compile(rb"\xff\x4f\xff\x51.{36}(..)", re.DOTALL)
+
+
+def read(source: Source) -> Picture:
+    """Read the headers of a picture file."""
+    import imageio.v3 as iio
+
+    data = source.read()
+    kind = recognise(data[:LEAD], source.name).name
+    _check_depth(source.name, kind, data)
+    try:
+        with _quiet():
+            file: Any = iio.imopen(io.BytesIO(data), "r", plugin="pillow")
+            about = file.metadata(index=0, exclude_applied=False)
+    except OSError as error:
+        if kind != "heic":
+            raise
+        remedy = "install pillow-heif or convert it to PNG or TIFF first"
+        raise unsupported(source.name, "is a HEIC picture", remedy) from error
+    width, height = about["shape"]
+    check_size(source, width, height, width * height)  # counting the frames takes a page of memory
+    with _quiet(width * height):
+        count = file.properties(index=...).n_images or 1
+    mode, channels, extra, dtype = _MODES[_shown_as(source.name, about, count)]
+    spec = PageSpec(height, width, channels, np.dtype(dtype), extra)
+    check_size(source, width, height, count * width * height * (channels + extra) * spec.dtype.itemsize)
+
+    def decode(index: int) -> Page:
+        with _quiet(width * height):
+            return split_alpha(file.read(index=index, mode=mode))
+
+    return Picture(source.name, (spec,) * count, decode, _metadata(about))
+
+
+@contextmanager
+def _quiet(pixels: int | None = None) -> Iterator[None]:
+    """No warnings of Pillow, and no frame of more than twice so many pixels (None: any size is told)."""
+    from PIL import Image
+
+    limit = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = pixels
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = limit
+
+
+def _check_depth(name: str, kind: str, data: bytes) -> None:
+    """Refuse depths that Pillow would shorten."""
+    deep = kind in _HIGH_DEPTH and re.search(_HIGH_DEPTH[kind], data, re.DOTALL) is not None
+    if kind == "jpeg2000" and (found := _COMPONENTS.search(data)):
+        count = int.from_bytes(found[1], "big")
+        deep = count > 1 and max(data[found.end() : found.end() + 3 * count : 3], default=0) > 7  # depth - 1, or signed
+    if deep:
+        raise unsupported(name, "has colours of more than 8 bits", "convert it to 16-bit PNG or TIFF first")
+
+
+def _shown_as(name: str, about: dict[str, Any], count: int) -> str:
+    """The mode in which all frames can be shown; palettes are expanded, grey ones of single pictures to grey."""
+    mode = str(about["mode"])
+    if mode in ("P", "PA"):
+        palette = np.asarray(about["palette"])[:, :3]
+        grey = count == 1 and "icc_profile" not in about and (palette == palette[:, :1]).all()
+        return ("L" if grey else "RGB") + ("A" if mode == "PA" or "transparency" in about else "")
+    if mode not in _MODES:
+        kind = {"CMYK": "CMYK colours", "I": "32-bit whole numbers"}.get(mode, f"pixels of kind {mode}")
+        raise unsupported(name, f"holds {kind}", "convert it to grey or RGB first")
+    return mode if count == 1 else "RGBA" if mode.endswith("A") or "transparency" in about else "RGB"
+
+
+def _metadata(about: dict[str, Any]) -> Metadata:
+    """What Pillow tells of the file that other formats can hold."""
+    icc, exif, xmp = (about.get(key) for key in ("icc_profile", "exif", "xmp"))
+    dots = about.get("dpi")
+    dpi = tuple(map(float, dots)) if isinstance(dots, tuple) and len(dots) == 2 else (0.0, 0.0)
+    return Metadata(
+        icc=icc if isinstance(icc, bytes) else None,
+        exif=exif.removeprefix(b"Exif\x00\x00") if isinstance(exif, bytes) else None,
+        xmp=xmp if isinstance(xmp, bytes) else None,
+        dpi=(dpi[0], dpi[1]) if min(dpi) > 0 else None,
+    )

@@ -1,0 +1,418 @@
+"""TIFF and BigTIFF: pages, tiles, planes, compression and every tag written back as they were.
+
+Each directory is rewritten with its own tags, so ImageJ, OME and tifffile descriptions (the axes),
+resolution, profile, EXIF and private tags stay what they are; only the tags that say how the pixels
+are stored are made anew where palettes or low depths had to be expanded.
+"""
+
+import json
+import math
+import re
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+
+from dstl_cli.picture.formats import ifd as tags
+from dstl_cli.picture.formats import tiff_pixels as stored
+from dstl_cli.picture.formats.exif import (
+    DESCRIPTION,
+    exif_from_tiff,
+    resolution_dpi,
+    resolution_tags,
+    tiff_tags_from_exif,
+)
+from dstl_cli.picture.formats.ifd import Entry, Ifd
+from dstl_cli.picture.formats.tiff_pixels import Layout
+from dstl_cli.picture.limits import check_size
+from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
+from dstl_cli.picture.problems import damaged, truncated, unsupported
+from dstl_cli.picture.source import Source, file_errors
+
+_WIDTH, _LENGTH, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER = 256, 257, 258, 259, 262, 266
+_STRIP_OFFSETS, _SAMPLES, _ROWS_PER_STRIP, _STRIP_COUNTS, _PLANAR = 273, 277, 278, 279, 284
+_PREDICTOR, _COLOUR_MAP, _TILE_WIDTH, _TILE_LENGTH, _TILE_OFFSETS, _TILE_COUNTS = 317, 320, 322, 323, 324, 325
+_SUB_IFDS, _EXTRA_SAMPLES, _SAMPLE_FORMAT, _IMAGE_DEPTH, _XMP, _ICC = 330, 338, 339, 32997, 700, 34675
+_SUBFILE_TYPE, _OLD_SUBFILE_TYPE, _PAGE_NUMBER = 254, 255, 297
+_JPEG_COMPRESSIONS = (6, 7)
+_MOST_AXES = 64
+
+_STRIP_TAGS = {_STRIP_OFFSETS, _ROWS_PER_STRIP, _STRIP_COUNTS}
+_TILE_TAGS = {_TILE_WIDTH, _TILE_LENGTH, _TILE_OFFSETS, _TILE_COUNTS}
+_SAMPLE_TAGS = {_BITS, _PHOTOMETRIC, _SAMPLES, _PLANAR, _EXTRA_SAMPLES, _SAMPLE_FORMAT}
+_STRUCTURE = {_WIDTH, _LENGTH, _COMPRESSION, _PREDICTOR} | _SAMPLE_TAGS | _STRIP_TAGS | _TILE_TAGS
+# Bit order, palette, sub-directories, free lists; options of fax, JPEG and YCbCr.
+_GONE = {
+    _FILL_ORDER,
+    _COLOUR_MAP,
+    _SUB_IFDS,
+    288,
+    289,
+    292,
+    293,
+    326,
+    327,
+    328,
+    347,
+    *range(512, 522),
+    *range(529, 533),
+}
+_BYTES = {(1, 1), (2, 1), (4, 1), (8, 1)}  # bits and kind of samples that are held as bytes
+_CLASSIC_BYTES = 2**32 * 2 // 3  # beyond 4 GiB offsets do not fit, and LZW makes noise larger by a third
+_SAMPLE_RANGES = {280, 281, 340, 341, 290, 291}  # smallest and largest sample, grey response
+_KEPT_WHEN_STRIPPED = {_SUBFILE_TYPE, _OLD_SUBFILE_TYPE, _PAGE_NUMBER}
+_OTHER_KINDS = {50706: "is a camera raw file (DNG)", 34412: "is a Zeiss LSM file", 33629: "is a MetaMorph stack"}
+_PHOTOMETRIC_NAMES = {
+    4: "a transparency mask",
+    5: "CMYK colours",
+    8: "CIELab colours",
+    9: "ICCLab colours",
+    10: "ITULab colours",
+    32803: "raw camera mosaic data",
+    32844: "LogL data",
+    32845: "LogLuv data",
+    34892: "raw camera data",
+}
+
+
+@dataclass(frozen=True)
+class TiffExtras:
+    """The directories of the file, how each stores its pixels, and the kind of file around them."""
+
+    ifds: tuple[Ifd, ...]
+    layouts: tuple[Layout, ...]
+    order: Literal["<", ">"]
+    big: bool
+
+
+def read(source: Source) -> Picture:
+    """Read the directories of a TIFF file."""
+    extras, notes = _parse(source)
+    layouts = extras.layouts
+    places = [(directory, page) for directory, layout in enumerate(layouts) for page in range(layout.pages)]
+    last_picture = lru_cache(maxsize=1)(lambda directory, plane: stored.read_layout(source, layouts[directory], plane))
+
+    def decode(index: int) -> Page:
+        directory, page = places[index]
+        plane, sample = (0, page) if layouts[directory].sample_pages else (page, 0)
+        return last_picture(directory, plane)[sample]
+
+    specs = tuple(layouts[directory].spec for directory, _ in places)
+    metadata, premultiplied = _metadata(extras.ifds[0]), 1 in layouts[0].extra
+    return Picture(source.name, specs, decode, metadata, extras, notes, premultiplied=premultiplied)
+
+
+def write_pages(picture: Picture, stream: BinaryIO, strip: bool) -> Generator[None, Page, None]:
+    """Write the pages that are sent to a seekable stream; those from another format become deflated strips."""
+    extras = picture.native if isinstance(picture.native, TiffExtras) else _fresh(picture)
+    layouts = [_for_writing(layout) for layout in extras.layouts]
+    total = sum(layout.decoded_bytes for layout in layouts)
+    planes = any(layout.planes > 1 for layout in layouts)
+    big = extras.big or (total > _CLASSIC_BYTES and not planes)
+    writer = tags.IfdWriter(stream, extras.order, big, picture.name)
+    for ifd, old, layout in zip(extras.ifds, extras.layouts, layouts, strict=True):
+        kept = _stripped(ifd) if strip else ifd
+        if layout.planes > 1:  # all of them behind one directory, as ImageJ does beyond 4 GiB
+            whole = replace(layout, segment=(layout.height, layout.width))
+            size = layout.height * layout.stored_row_bytes()
+            fields = writer.append(_directory(kept, old, whole, [0], [size], big=big))
+            writer.patch(fields[_STRIP_OFFSETS], writer.begin())
+            for _ in range(layout.planes):
+                colour, extra = yield
+                stored.write_segments(stream, whole, [colour], extra)
+            continue
+        pages = []
+        for _ in range(layout.pages):
+            pages.append((yield))
+        writer.begin()
+        where = stored.write_segments(stream, layout, [colour for colour, _ in pages], pages[0][1])
+        writer.append(_directory(kept, old, layout, *where, big=big))
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def _parse(source: Source) -> tuple[TiffExtras, tuple[str, ...]]:
+    """Read all directories and check that the file really holds what they promise."""
+    name = source.name
+    with file_errors(name), source.open() as stream:
+        reader = tags.IfdReader(stream, source.size, name)
+        ifds = reader.directories()
+        if not ifds:
+            raise damaged(name, "it holds no pages")
+        for ifd in ifds:
+            _check_kind(name, ifd, reader)
+    notes = list(reader.notes)
+    if any(_SUB_IFDS in ifd.entries for ifd in ifds):
+        notes.append("The reduced copies stored beside its pages are not carried over.")
+    layouts = [_layout(source, ifd, reader.order) for ifd in ifds]
+    if len(ifds) == 1:
+        layouts[0] = _with_planes(source, ifds[0], layouts[0])
+    if any(layout.compression not in stored.COMPRESSIONS for layout in layouts):
+        notes.append("Its compression cannot be written, so the result is stored with deflate.")
+    widest = max(layouts, key=lambda layout: layout.decoded_bytes)
+    total = sum(layout.decoded_bytes for layout in layouts)
+    check_size(source, widest.width, widest.height, total)
+    return TiffExtras(tuple(ifds), tuple(layouts), reader.order, reader.big), tuple(notes)
+
+
+def _check_kind(name: str, ifd: Ifd, reader: tags.IfdReader) -> None:
+    """Refuse the relatives of TIFF whose private structures could not be written back."""
+    for tag, kind in _OTHER_KINDS.items():
+        if tag in ifd.entries:
+            raise unsupported(name, kind, "export it as a plain TIFF first")
+    if ifd.number(_IMAGE_DEPTH, 1) > 1:
+        raise unsupported(name, "stores a volume as one page", "save it with one page per slice first")
+    for offset in ifd.numbers(_SUB_IFDS)[:16]:
+        inner, _ = reader.directory(offset)
+        if inner.number(_WIDTH, 0) > ifd.number(_WIDTH, 0):
+            raise unsupported(name, "is a camera raw file", "develop it to a plain TIFF first")
+
+
+def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
+    """How a directory stores its pixels, checked against the file."""
+    name = source.name
+    width, height = ifd.number(_WIDTH, 0), ifd.number(_LENGTH, 0)
+    samples = ifd.number(_SAMPLES, 1)
+    check_size(source, width, height, 0)
+    if not 1 <= samples <= 65_535:
+        raise damaged(name, f"it has {samples} samples per pixel")
+    bits, dtype = _sample_type(name, ifd, samples)
+    compression = ifd.number(_COMPRESSION, stored.NONE)
+    photometric = ifd.number(_PHOTOMETRIC, stored.RGB if samples >= 3 else stored.BLACK_IS_ZERO)
+    if photometric in _PHOTOMETRIC_NAMES:
+        raise unsupported(name, f"holds {_PHOTOMETRIC_NAMES[photometric]}", "convert it to grey or RGB first")
+    if photometric not in (stored.WHITE_IS_ZERO, stored.BLACK_IS_ZERO, stored.RGB, stored.PALETTE) and not (
+        photometric == stored.YCBCR and compression in _JPEG_COMPRESSIONS
+    ):
+        raise unsupported(name, f"has colours of kind {photometric}", "convert it to grey or RGB first")
+    colours = 3 if photometric in (stored.RGB, stored.YCBCR) else 1
+    if samples < colours:
+        raise damaged(name, "it has fewer samples than colours")
+    predicted = compression in stored.COMPRESSIONS and compression not in (stored.NONE, stored.PACKBITS)
+    predictor = ifd.number(_PREDICTOR, stored.NO_PREDICTOR) if predicted else stored.NO_PREDICTOR
+    fitting = {stored.NO_PREDICTOR: True, stored.HORIZONTAL: bits >= 8, stored.FLOATING: dtype.kind == "f"}
+    if not fitting.get(predictor):
+        raise unsupported(name, f"uses predictor {predictor} for {bits}-bit samples", "save it without a predictor")
+    tiled = _TILE_OFFSETS in ifd.entries or _TILE_WIDTH in ifd.entries
+    if tiled:
+        segment = (ifd.number(_TILE_LENGTH, 0), ifd.number(_TILE_WIDTH, 0))
+        check_size(source, segment[1], segment[0], 0)
+    else:
+        segment = (min(max(ifd.number(_ROWS_PER_STRIP, height), 1), height), width)
+    declared = tuple(ifd.numbers(_EXTRA_SAMPLES))
+    separate = samples > 1 and colours == 1 and photometric != stored.PALETTE and not any(declared[: samples - 1])
+    layout = Layout(
+        width=width,
+        height=height,
+        samples=samples,
+        bits=bits,
+        dtype=dtype,
+        photometric=photometric,
+        planar=stored.SEPARATE if samples > 1 and ifd.number(_PLANAR, 1) == stored.SEPARATE else stored.CONTIGUOUS,
+        compression=compression,
+        predictor=predictor,
+        tiled=tiled,
+        segment=segment,
+        reversed_bits=ifd.number(_FILL_ORDER, 1) == 2,
+        order=order,
+        palette=_palette(name, ifd, bits, dtype) if photometric == stored.PALETTE else None,
+        extra=declared,
+        sample_pages=separate,
+        place=ifd.place,
+    )
+    return _with_segments(source, ifd, layout)
+
+
+def _sample_type(name: str, ifd: Ifd, samples: int) -> tuple[int, np.dtype[Any]]:
+    """Bits per sample and the dtype that holds them."""
+    depths = set(ifd.numbers(_BITS)[:samples]) or {1}
+    formats = set(ifd.numbers(_SAMPLE_FORMAT)[:samples]) or {1}
+    if len(depths) > 1 or len(formats) > 1:
+        raise unsupported(name, "mixes sample types in one pixel", "save it with one type for all channels")
+    bits, form = depths.pop(), formats.pop()
+    form = 1 if form == 4 else form
+    code = {(16, 1): "u2", (32, 3): "f4", (64, 3): "f8"}.get((bits, form), "u1" if (bits, form) in _BYTES else None)
+    if code is None:
+        kind = {1: "unsigned whole", 2: "signed whole", 3: "floating-point"}.get(form, "complex")
+        remedy = "convert it to 8 or 16-bit unsigned or 32-bit floating-point samples first"
+        raise unsupported(name, f"has {bits}-bit {kind} numbers", remedy)
+    return bits, np.dtype(code)
+
+
+def _palette(name: str, ifd: Ifd, bits: int, dtype: np.dtype[Any]) -> Pixels:
+    """The colour map as (N, 3) uint8, or (N,) when it is grey."""
+    values = ifd.numbers(_COLOUR_MAP)
+    if bits > 8 or dtype != np.uint8:
+        raise unsupported(name, f"has a {bits}-bit palette", "convert it to RGB first")
+    if len(values) != 3 << bits:
+        raise damaged(name, "its palette is wrong")
+    colours = np.array(values, np.uint32).reshape(3, -1).T
+    small = colours if colours.max() < 256 else colours >> 8  # some writers forget the 16-bit scale
+    palette = small.astype(np.uint8)
+    grey = (palette == palette[:, :1]).all() and _ICC not in ifd.entries
+    return np.ascontiguousarray(palette[:, 0] if grey else palette)
+
+
+def _with_segments(source: Source, ifd: Ifd, layout: Layout) -> Layout:
+    """Add the places of strips or tiles, each checked to lie inside the file."""
+    name = source.name
+    down, across = layout.grid
+    expected = down * across * (layout.samples if layout.planar == stored.SEPARATE else 1)
+    if expected > source.size:
+        raise damaged(name, "it has more blocks of pixels than bytes")
+    places = ifd.numbers(_TILE_OFFSETS if layout.tiled else _STRIP_OFFSETS)
+    counts = ifd.numbers(_TILE_COUNTS if layout.tiled else _STRIP_COUNTS)
+    if layout.compression == stored.NONE:
+        row_bytes = layout.stored_row_bytes()
+        needed = [rows * row_bytes for _, _, _, rows in layout.segments()]
+        if not counts:
+            counts = needed
+        if len(counts) < expected or any(count < need for count, need in zip(counts, needed, strict=False)):
+            raise damaged(name, "its blocks of pixels are too short")
+        counts = needed
+    if len(places) < expected or len(counts) < expected:
+        raise damaged(name, "it does not say where all its pixels are")
+    places, counts = places[:expected], counts[:expected]
+    for place, count in zip(places, counts, strict=True):
+        if place <= 0 or count <= 0:
+            raise damaged(name, "it has blocks without pixels")
+        if place + count > source.size:
+            raise truncated(name)
+    return replace(layout, offsets=tuple(places), counts=tuple(counts))
+
+
+def _with_planes(source: Source, ifd: Ifd, layout: Layout) -> Layout:
+    """Find the further pictures that ImageJ and tifffile may store behind a single directory."""
+    count = 1
+    for text in ifd.texts(DESCRIPTION):
+        if text.startswith("ImageJ=") and (match := re.search(r"^images=(\d{1,9})\s*$", text, re.MULTILINE)):
+            count = int(match.group(1))
+        elif text.startswith("{") and '"truncated"' in text:
+            count = _shaped_planes(text, layout)
+    if count <= 1:
+        return layout
+    plain = layout.compression == stored.NONE and layout.bits >= 8 and not layout.tiled
+    if not plain or layout.sample_pages or layout.planar == stored.SEPARATE:
+        what = f"promises {count} pictures but lists only one"
+        raise unsupported(source.name, what, "save it with one page per picture first")
+    if layout.offsets[0] + count * layout.height * layout.stored_row_bytes() > source.size:
+        raise truncated(source.name)
+    return replace(layout, planes=count)
+
+
+def _shaped_planes(text: str, layout: Layout) -> int:
+    """How many pictures a truncated tifffile series holds, from the shape in its description."""
+    try:
+        described = json.loads(text)
+        total = math.prod(max(0, int(side)) for side in described["shape"][:_MOST_AXES])
+        return total // (layout.width * layout.height * layout.samples) if described["truncated"] else 1
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return 1
+
+
+def _metadata(ifd: Ifd) -> Metadata:
+    """What other formats can hold as well, from the first page."""
+    description = next(iter(ifd.texts(DESCRIPTION)), "")
+    plain = bool(description) and not _tells_axes(description)
+    exif = exif_from_tiff(ifd, plain_description=plain)
+    icc, xmp = (entry.data if (entry := ifd.entries.get(tag)) else None for tag in (_ICC, _XMP))
+    return Metadata(icc, exif, xmp, resolution_dpi(ifd), description or None)
+
+
+def _tells_axes(description: str) -> bool:
+    """Whether a description is ImageJ's, OME's or tifffile's record of the axes."""
+    text = description.strip()
+    return text.startswith(("ImageJ=", "{")) or (text.startswith("<") and "<OME" in text and "</OME>" in text)
+
+
+# --- writing ------------------------------------------------------------------------------------------
+
+
+def _for_writing(layout: Layout) -> Layout:
+    """The layout to write: expanded samples, and a compression we can encode."""
+    changes: dict[str, Any] = {"reversed_bits": False, "palette": None}
+    if layout.palette is not None or layout.photometric == stored.YCBCR or layout.bits < 8:
+        rgb = layout.spec.channels == 3
+        samples = layout.samples - layout.colours + layout.spec.channels
+        changes |= {"photometric": stored.RGB if rgb else stored.BLACK_IS_ZERO, "samples": samples}
+    if layout.bits < 8:
+        changes |= {"bits": 8, "predictor": stored.NO_PREDICTOR}
+    if layout.compression not in stored.COMPRESSIONS:
+        predictor = stored.HORIZONTAL if layout.dtype.kind == "u" else stored.NO_PREDICTOR
+        changes |= {"compression": stored.DEFLATE, "predictor": predictor}
+    return replace(layout, **changes)
+
+
+def _directory(ifd: Ifd, old: Layout, layout: Layout, places: list[int], counts: list[int], *, big: bool) -> Ifd:
+    """The tags of a page with new pixel data."""
+    expanded = (old.bits, old.photometric) != (layout.bits, layout.photometric)
+    gone = _STRUCTURE | _GONE | (_SAMPLE_RANGES if expanded else set())
+    entries = {tag: entry for tag, entry in ifd.entries.items() if tag not in gone}
+    entries |= {
+        _WIDTH: tags.long(layout.width),
+        _LENGTH: tags.long(layout.height),
+        _BITS: tags.short(*[layout.bits] * layout.samples),
+        _COMPRESSION: tags.short(layout.compression),
+        _PHOTOMETRIC: tags.short(layout.photometric),
+        _SAMPLES: tags.short(layout.samples),
+        _PLANAR: tags.short(layout.planar),
+        _SAMPLE_FORMAT: tags.short(*[3 if layout.dtype.kind == "f" else 1] * layout.samples),
+    }
+    if layout.predictor != stored.NO_PREDICTOR:
+        entries[_PREDICTOR] = tags.short(layout.predictor)
+    extra = layout.samples - layout.colours
+    if extra:
+        entries[_EXTRA_SAMPLES] = tags.short(*(layout.extra + (0,) * extra)[:extra])
+    if layout.tiled:
+        entries |= {_TILE_LENGTH: tags.long(layout.segment[0]), _TILE_WIDTH: tags.long(layout.segment[1])}
+        entries |= {_TILE_OFFSETS: tags.long(*places, big=big), _TILE_COUNTS: tags.long(*counts, big=big)}
+    else:
+        entries[_ROWS_PER_STRIP] = tags.long(layout.segment[0])
+        entries |= {_STRIP_OFFSETS: tags.long(*places, big=big), _STRIP_COUNTS: tags.long(*counts, big=big)}
+    repeated = tuple((tag, entry) for tag, entry in ifd.repeated if tag not in gone)
+    return Ifd(entries, ifd.children, repeated)
+
+
+def _stripped(ifd: Ifd) -> Ifd:
+    """A directory without what is not needed to read its pixels; a description of axes stays."""
+    entries = {tag: entry for tag, entry in ifd.entries.items() if tag in _KEPT_WHEN_STRIPPED | _STRUCTURE}
+    described = ((tag, entry) for tag, entry in (*ifd.entries.items(), *ifd.repeated) if tag == DESCRIPTION)
+    return Ifd(entries, repeated=tuple(item for item in described if _tells_axes(item[1].text())))
+
+
+def _fresh(picture: Picture) -> TiffExtras:
+    """Directories for a picture that comes from another format."""
+    metadata = picture.metadata
+    entries, children = tiff_tags_from_exif(metadata.exif) if metadata.exif is not None else ({}, {})
+    if metadata.dpi is not None:
+        entries |= resolution_tags(metadata.dpi)
+    if metadata.icc is not None:
+        entries[_ICC] = Entry(tags.UNDEFINED, len(metadata.icc), metadata.icc)
+    if metadata.xmp is not None:
+        entries[_XMP] = Entry(1, len(metadata.xmp), metadata.xmp)
+    if metadata.description:
+        text = metadata.description.encode() + b"\x00"
+        entries[DESCRIPTION] = Entry(tags.ASCII, len(text), text)
+    ifds = (Ifd(entries, children),) * len(picture.specs)
+    return TiffExtras(ifds, tuple(map(_fresh_layout, picture.specs)), "<", False)
+
+
+def _fresh_layout(spec: PageSpec) -> Layout:
+    """Deflated strips of about a quarter MiB."""
+    samples = spec.channels + spec.extra
+    row_bytes = spec.width * samples * spec.dtype.itemsize
+    rows = min(spec.height, max(1, 2**18 // row_bytes))
+    return Layout(
+        width=spec.width,
+        height=spec.height,
+        samples=samples,
+        bits=spec.dtype.itemsize * 8,
+        dtype=spec.dtype,
+        photometric=stored.RGB if spec.channels == 3 else stored.BLACK_IS_ZERO,
+        predictor=stored.HORIZONTAL if spec.dtype.kind == "u" else stored.NO_PREDICTOR,
+        segment=(rows, spec.width),
+        extra=(2,) * spec.extra,
+    )

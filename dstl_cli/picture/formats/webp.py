@@ -1,0 +1,132 @@
+"""WebP: lossless stays lossless; lossy is written lossy at quality 95, its alpha channel exactly."""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from dstl_cli.picture.formats import other
+from dstl_cli.picture.formats.exif import exif_dpi
+from dstl_cli.picture.limits import check_size
+from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
+from dstl_cli.picture.problems import damaged, truncated
+from dstl_cli.picture.source import Source
+
+Chunk = tuple[bytes, bytes]  # type, data
+
+QUALITY = 95
+LOSSLESS_EFFORT = 25  # more takes many times as long for a file that is hardly smaller
+_EXIF = b"Exif\x00\x00"
+_IMAGE_CHUNKS = {b"VP8 ", b"VP8L", b"ALPH"}
+_FLAGS = {b"ICCP": 0x20, b"ALPH": 0x10, b"EXIF": 0x08, b"XMP ": 0x04}
+
+
+@dataclass(frozen=True)
+class WebpExtras:
+    """Whether the file was lossless, and its other chunks."""
+
+    lossless: bool
+    chunks: tuple[Chunk, ...]
+
+
+def read(source: Source) -> Picture:
+    """Read a still WebP file."""
+    chunks = list(_chunks(source.name, source.read()))
+    kinds = [kind for kind, _ in chunks]
+    if b"ANIM" in kinds:
+        return other.read(source)
+    first = dict(reversed(chunks))
+    image = next((kind for kind in kinds if kind in (b"VP8 ", b"VP8L")), None)
+    if image is None:
+        raise damaged(source.name, "it holds no pixels")
+    width, height, alpha = _frame(source.name, image, first[image])
+    alpha = alpha or b"ALPH" in kinds
+    if b"VP8X" in kinds:
+        canvas = first[b"VP8X"]
+        if len(canvas) < 10 or [int.from_bytes(canvas[at : at + 3], "little") + 1 for at in (4, 7)] != [width, height]:
+            raise damaged(source.name, "its pixels do not fit its header")
+        alpha = alpha or bool(canvas[0] & _FLAGS[b"ALPH"])
+    spec = PageSpec(height, width, 3, np.dtype(np.uint8), int(alpha))
+    check_size(source, width, height, width * height * (3 + spec.extra))
+    others = tuple((kind, body) for kind, body in chunks if kind not in _IMAGE_CHUNKS | {b"VP8X"})
+    extras = WebpExtras(image == b"VP8L", others)
+    return Picture(source.name, (spec,), lambda _: _page(source, alpha), _metadata(others), extras)
+
+
+def _page(source: Source, has_alpha: bool) -> Page:
+    import imagecodecs
+
+    return split_alpha(imagecodecs.webp_decode(source.read(), hasalpha=has_alpha))
+
+
+def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: BinaryIO, strip: bool) -> None:
+    """Write one page of 8-bit RGB with optional alpha; grey is written as equal red, green and blue."""
+    import imagecodecs
+
+    native = picture.native if isinstance(picture.native, WebpExtras) else None
+    lossless = native.lossless if native is not None else picture.format != "jpeg"
+    level = LOSSLESS_EFFORT if lossless else QUALITY
+    rgb = np.dstack((colour, colour, colour)) if colour.ndim == 2 else colour
+    encoded = bytes(imagecodecs.webp_encode(join_alpha(rgb, alpha), level, lossless=lossless))
+    extras = () if strip else _chunks_from(picture.metadata) if native is None else native.chunks
+    if not extras:
+        stream.write(encoded)
+        return
+    image = [(kind, body) for kind, body in _chunks(picture.name, encoded) if kind in _IMAGE_CHUNKS]
+    flags = _FLAGS[b"ALPH"] if alpha is not None else 0
+    for kind, _ in (*extras, *image):
+        flags |= _FLAGS.get(kind, 0)
+    height, width = colour.shape[:2]
+    canvas = struct.pack("<I", flags) + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    before = [(kind, body) for kind, body in extras if kind == b"ICCP"]
+    after = [(kind, body) for kind, body in extras if kind != b"ICCP"]
+    parts = b"".join(_chunk(kind, body) for kind, body in ((b"VP8X", canvas), *before, *image, *after))
+    stream.write(b"RIFF" + struct.pack("<I", len(parts) + 4) + b"WEBP" + parts)
+
+
+def _frame(name: str, kind: bytes, body: bytes) -> tuple[int, int, bool]:
+    """Width, height, and whether there is alpha, of lossy or lossless pixel data."""
+    if kind == b"VP8L":
+        if len(body) < 5 or body[0] != 0x2F:
+            raise damaged(name, "its lossless header is wrong")
+        bits = int.from_bytes(body[1:5], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF), bool(bits >> 28 & 1)
+    if len(body) < 10 or body[3:6] != b"\x9d\x01\x2a":
+        raise damaged(name, "its lossy header is wrong")
+    across, down = struct.unpack("<HH", body[6:10])
+    return across & 0x3FFF, down & 0x3FFF, False
+
+
+def _chunks(name: str, data: bytes) -> Iterator[Chunk]:
+    """The chunks of a file."""
+    end = 8 + int.from_bytes(data[4:8], "little")
+    position = 12
+    if len(data) < 12 or end > len(data):
+        raise truncated(name)
+    while position + 8 <= end:
+        length = int.from_bytes(data[position + 4 : position + 8], "little")
+        if position + 8 + length > end:
+            raise truncated(name)
+        yield data[position : position + 4], data[position + 8 : position + 8 + length]
+        position += 8 + length + (length & 1)
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    """A chunk with its length, padded to an even size."""
+    return kind + struct.pack("<I", len(body)) + body + b"\x00" * (len(body) & 1)
+
+
+def _metadata(chunks: tuple[Chunk, ...]) -> Metadata:
+    """What other formats can hold as well."""
+    found = dict(reversed(chunks))
+    exif = found.get(b"EXIF", b"").removeprefix(_EXIF) or None
+    dpi = exif_dpi(exif) if exif is not None else None
+    return Metadata(icc=found.get(b"ICCP"), exif=exif, xmp=found.get(b"XMP "), dpi=dpi)
+
+
+def _chunks_from(metadata: Metadata) -> tuple[Chunk, ...]:
+    """Chunks for the metadata of another format."""
+    chunks = ((b"ICCP", metadata.icc), (b"EXIF", metadata.exif), (b"XMP ", metadata.xmp))
+    return tuple((kind, body) for kind, body in chunks if body is not None)

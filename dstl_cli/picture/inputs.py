@@ -1,0 +1,292 @@
+"""Which pictures a command works on and where each result goes, settled before any work."""
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dstl_cli.base.atomic import remove_stale_temporaries
+from dstl_cli.base.names import display_name
+from dstl_cli.errors import DstlError, FileProblem, UsageProblem
+from dstl_cli.picture.formats import FORMATS, format_of_suffix, split_suffix
+
+STANDARD_STREAM = "-"
+_ZARR_MARKS = (".zgroup", ".zarray", "zarr.json")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One picture to read; `relative` is its place under the folder it was found in."""
+
+    path: Path | None  # None: standard input
+    relative: Path
+
+    @property
+    def name(self) -> str:
+        """How messages and reports call it."""
+        return "standard input" if self.path is None else display_name(self.path)
+
+    @property
+    def stem(self) -> Path:
+        """Its place without the suffix of its format."""
+        return self.relative.with_name(split_suffix(self.relative.name)[0])
+
+    def result(self, addition: str = "") -> Path:
+        """The place of a result: with an addition to the stem, and a suffix whose format can be written."""
+        return self.stem.with_name(f"{self.stem.name}{addition}{self._result_suffix()}")
+
+    def _result_suffix(self) -> str:
+        """The input's own suffix; where its format is only read, that of what its picture is written as."""
+        entry = format_of_suffix(self.relative)
+        if self.path is None or entry is None or entry.written:
+            return split_suffix(self.relative.name)[1]
+        from dstl_cli.picture.read import read_picture
+        from dstl_cli.picture.write import natural_format
+
+        try:
+            return FORMATS[natural_format(read_picture(self.path))].suffixes[0]
+        except DstlError:  # said when its turn comes
+            return ".png"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One picture, where its result goes (None: standard output), and the extra pictures asked for."""
+
+    source: Input
+    output: Path | None
+    residual: Path | None = None
+    compare: Path | None = None
+
+    @property
+    def extras(self) -> tuple[Path, ...]:
+        """The files written beside the result."""
+        return tuple(path for path in (self.residual, self.compare) if path is not None)
+
+    @property
+    def targets(self) -> tuple[Path, ...]:
+        """Every file this job writes."""
+        return self.extras if self.output is None else (self.output, *self.extras)
+
+    @property
+    def output_name(self) -> str:
+        """How messages and reports call the output."""
+        return STANDARD_STREAM if self.output is None else display_name(self.output)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The inputs in order, the other files in the folders, and what is wrong with the arguments."""
+
+    inputs: tuple[Input, ...]
+    others: tuple[Path, ...]
+    problems: tuple[tuple[str, str], ...]  # (name, sentence)
+    several: bool  # a folder, a glob or more than one name was given
+
+    @property
+    def skipped(self) -> int:
+        """How many files of the folders are left alone."""
+        return len(self.others)
+
+
+def find_inputs(
+    arguments: Sequence[str], *, recursive: bool, made_suffix: str, results: Sequence[Path] = ()
+) -> Selection:
+    """Expand files, folders, unexpanded globs and `-`.
+
+    Our own results are not taken from folders: files whose stem ends in `made_suffix`, and what lies in `results`.
+    """
+    if not all(arguments):
+        raise UsageProblem("An input has an empty name; give files or folders, or . for the current folder.")
+    own_folders = [Path(os.path.realpath(folder)) for folder in results if os.path.isdir(folder)]
+    inputs: list[Input] = []
+    others: list[Path] = []
+    problems: list[tuple[str, str]] = []
+    several = len(arguments) > 1
+    for argument in arguments:
+        path = Path(argument)
+        if argument == STANDARD_STREAM:
+            inputs.append(Input(None, Path("stdin")))
+        elif os.path.isdir(path):
+            several = True
+            before = len(inputs), len(others), len(problems)
+            for found in _walk(path, recursive, problems):
+                if format_of_suffix(found) is not None and not _is_own(found, path, made_suffix, own_folders):
+                    inputs.append(Input(found, found.relative_to(path)))
+                else:
+                    others.append(found)
+            if (len(inputs), len(problems)) == (before[0], before[2]):
+                problems.append((display_name(path), _without_pictures(path, others[before[1] :], recursive)))
+        elif not os.path.lexists(path) and glob.has_magic(argument):
+            matches = [match for match in sorted(glob.glob(argument, recursive=recursive)) if os.path.isfile(match)]
+            several = True
+            if not matches:
+                problems.append((argument, f"No file matches {argument}; check the pattern."))
+            inputs.extend(Input(Path(match), Path(Path(match).name)) for match in matches)
+        else:
+            inputs.append(Input(path, Path(path.name)))
+    return Selection(_without_repeats(inputs), tuple(others), tuple(problems), several)
+
+
+def _without_pictures(folder: Path, others: Sequence[Path], recursive: bool) -> str:
+    """What there is instead in a folder without pictures."""
+    name = display_name(folder)
+    if folder.suffix == ".zarr" or any((folder / mark).exists() for mark in _ZARR_MARKS):
+        return f"{name} is a Zarr folder, which dstl does not handle; save its arrays as TIFF or .npy first."
+    if others:
+        made = [path for path in others if format_of_suffix(path) is not None]
+        kind, files = ("results of dstl", made) if made else ("other files", others)
+        example = f"{display_name(files[0].name)} ({len(files)} in all)"
+        return f"{name} holds no pictures to take, only {kind} such as {example}; give other pictures."
+    if not recursive and any(map(os.path.isdir, folder.iterdir())):
+        return f"{name} holds no pictures itself, only folders; use --recursive to look into them."
+    return f"{name} holds no pictures, it is empty; give another folder."
+
+
+def _is_own(found: Path, top: Path, made_suffix: str, own_folders: Sequence[Path]) -> bool:
+    """Whether a file below the folder `top` is a result of ours; an output folder that holds `top` does not count."""
+    here, above = Path(os.path.realpath(found.parent)), Path(os.path.realpath(top))
+    inside = [folder for folder in own_folders if folder != above and above in folder.parents]
+    stem = split_suffix(found.name)[0]
+    return stem.endswith(made_suffix) or any(folder == here or folder in here.parents for folder in inside)
+
+
+def _without_repeats(inputs: Iterable[Input]) -> tuple[Input, ...]:
+    """The inputs with those named twice taken once."""
+    return tuple({item.path if item.path is None else os.path.abspath(item.path): item for item in inputs}.values())
+
+
+def _walk(folder: Path, recursive: bool, problems: list[tuple[str, str]]) -> Iterator[Path]:
+    """Files below a folder in a fixed order; unreadable folders are named, links to folders not followed."""
+
+    def note(error: OSError) -> None:
+        name = display_name(error.filename or folder)
+        problems.append((name, f"The folder {name} cannot be read ({error.strerror}); check its permissions."))
+
+    for here, folders, names in os.walk(folder, onerror=note):
+        folders.sort()
+        if not recursive:
+            folders.clear()
+        yield from (Path(here) / name for name in sorted(names) if not name.startswith("."))
+
+
+def plan_jobs(
+    found: Selection,
+    output: str | None,
+    *,
+    suffix: str,
+    residual: Path | None = None,
+    compare: Path | None = None,
+    others: Sequence[Path] = (),
+) -> list[Job]:
+    """Where each input's results go; refuses what would overwrite an input or write one file twice.
+
+    others: further files that the run writes.
+    """
+    if output == STANDARD_STREAM and len(found.inputs) > 1:
+        raise UsageProblem("Only one picture can go to standard output; give a folder with --output.")
+    into_folder = output is not None and output != STANDARD_STREAM and _is_folder(output, found.several)
+    jobs = [
+        Job(
+            item,
+            _output_of(item, output, into_folder, suffix),
+            _extra_of(item, residual, found.several, "residual"),
+            _extra_of(item, compare, found.several, "compare"),
+        )
+        for item in found.inputs
+    ]
+    _check_collisions(jobs, others)
+    return jobs
+
+
+def _extra_of(item: Input, target: Path | None, several: bool, kind: str) -> Path | None:
+    """The extra picture of an input: the given file, or one in the given folder."""
+    if target is None or not (several or os.path.isdir(target)):
+        return target
+    return target / item.result(f"_{kind}")
+
+
+def _is_folder(output: str, several: bool) -> bool:
+    """Whether an output argument means a folder: it is one, ends like one, or has to hold several pictures."""
+    if os.path.isdir(output) or output.endswith(("/", os.sep)):
+        return True
+    if several and format_of_suffix(Path(output)) is not None:
+        raise UsageProblem(f"Several pictures cannot go into the one file {output}; give a folder with --output.")
+    return several
+
+
+def _output_of(item: Input, output: str | None, into_folder: bool, suffix: str) -> Path | None:
+    if output == STANDARD_STREAM or (output is None and item.path is None):
+        return None
+    if output is None:
+        assert item.path is not None
+        return item.path.with_name(item.result(suffix).name)
+    return Path(output) / item.result() if into_folder else Path(output)
+
+
+def _check_collisions(jobs: Sequence[Job], others: Sequence[Path]) -> None:
+    writers = [(job.source.name, path) for job in jobs for path in job.targets]
+    writers += [("the transform", path) for path in others]
+    written: dict[str, str] = {}
+    for name, path in writers:
+        key = os.path.normcase(os.path.realpath(path))
+        if key in written:
+            raise UsageProblem(
+                f"{written[key]} and {name} would both be written to {display_name(path)}; give other names or folders."
+                if written[key] != name
+                else f"Two results of {name} would be written to {display_name(path)}; give them different names."
+            )
+        written[key] = name
+    inputs = {identity for job in jobs if job.source.path for identity in _identities(job.source.path)}
+    for _, path in writers:
+        if not inputs.isdisjoint(_identities(path)):
+            raise UsageProblem(f"{display_name(path)} is an input and is never overwritten; choose another output.")
+
+
+def _identities(path: Path) -> list[str | tuple[int, int]]:
+    """What tells a file from others: its real name, and where it exists its number (hard links share it)."""
+    names: list[str | tuple[int, int]] = [os.path.normcase(os.path.realpath(path))]
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return names
+    return [*names, (found.st_dev, found.st_ino)]
+
+
+def split_done(
+    jobs: Sequence[Job], *, resume: bool, force: bool, others: Sequence[Path] = ()
+) -> tuple[list[Job], list[Job]]:
+    """Jobs to do, and (with resume) jobs whose files are all there, none of them empty; nothing is written.
+
+    A file of a job to do that exists is an error, but for force, and for resume: then it is checked when it is written.
+    """
+    done = [job for job in jobs if resume and job.output and all(map(_has_bytes, (*job.targets, *others)))]
+    finished = set(map(id, done))
+    todo = [job for job in jobs if id(job) not in finished]
+    targets = [path for job in todo for path in job.targets if not resume] + [path for path in others if todo]
+    present = [path for path in targets if not force and os.path.lexists(path)]
+    if present:
+        more = f" (and {len(present) - 1} more)" if len(present) > 1 else ""
+        raise UsageProblem(f"{display_name(present[0])}{more} exists; use --force to overwrite or --resume to skip.")
+    return todo, done
+
+
+def _has_bytes(path: Path) -> bool:
+    """Whether a file is there and not empty."""
+    try:
+        return os.path.getsize(path) > 0
+    except (OSError, ValueError):
+        return False
+
+
+def prepare_folders(todo: Sequence[Job], done: Sequence[Job] = ()) -> None:
+    """Make the folders of the results and clear away what killed runs left in them."""
+    for folder in dict.fromkeys(path.parent for job in todo for path in job.targets):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            name = display_name(folder)
+            raise FileProblem(f"The folder {name} cannot be made ({error.strerror}); choose another output.") from None
+    for folder in dict.fromkeys(path.parent for job in (*todo, *done) for path in job.targets):
+        remove_stale_temporaries(folder)

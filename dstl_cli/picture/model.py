@@ -1,0 +1,177 @@
+"""A picture as it is read and written: what its pages look like, how to get at them, what its file said beside them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dstl_cli.picture.limits import check_finite
+from dstl_cli.picture.problems import damaged, decoding
+
+Item = TypeVar("Item")
+Pixels = npt.NDArray[Any]
+# Colours, (H, W) or (H, W, 3), and the samples beside them: None, (H, W), or (H, W, K) for K of them.
+Page = tuple[Pixels, Pixels | None]
+
+PIXEL_TYPES = ("uint8", "uint16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class PageSpec:
+    """Shape and type of one page: how many colours (1 grey, 3 RGB) and extra samples (alpha) a pixel has."""
+
+    height: int
+    width: int
+    channels: int
+    dtype: np.dtype[Any]
+    extra: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the page's colours: (H, W) or (H, W, 3)."""
+        grey = (self.height, self.width)
+        return grey if self.channels == 1 else (*grey, self.channels)
+
+    def fits(self, colour: Pixels, extra: Pixels | None) -> bool:
+        """Whether arrays are what this says."""
+        samples = 0 if extra is None else 1 if extra.ndim == 2 else extra.shape[2]
+        size = self.shape[:2] if extra is None else extra.shape[:2]
+        return (colour.shape, colour.dtype, size, samples) == (self.shape, self.dtype, self.shape[:2], self.extra)
+
+
+@dataclass(frozen=True)
+class ImageInfo:
+    """What the headers of a picture file say; width to dtype are those of the first page."""
+
+    width: int
+    height: int
+    pages: int
+    channels: int
+    has_alpha: bool
+    dtype: np.dtype[Any]
+    format: str
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What travels between formats: profile, EXIF (a TIFF blob), XMP, dots per inch, description."""
+
+    icc: bytes | None = None
+    exif: bytes | None = None
+    xmp: bytes | None = None
+    dpi: tuple[float, float] | None = None
+    description: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A picture file whose headers are read.
+
+    `decode(i)` gives page i (ask for it through `page`, `pages` and `alphas`); None for a picture that is only
+    written, page by page. `native` is what the file's own
+    format needs to write everything else back; `notes` are sentences, without the name, about what could not be
+    kept; `format` is the registered name of the format it was read from. `premultiplied`: its colours are already
+    multiplied by its alpha.
+    """
+
+    name: str
+    specs: tuple[PageSpec, ...]
+    decode: Callable[[int], Page] | None = None
+    metadata: Metadata = Metadata()
+    native: object = None
+    notes: tuple[str, ...] = ()
+    format: str = "array"
+    premultiplied: bool = False
+    _last: dict[int, Page] = field(default_factory=dict, init=False)  # the page decoded last, by its number
+
+    @property
+    def has_alpha(self) -> bool:
+        """Whether some page has samples beside its colours."""
+        return any(spec.extra for spec in self.specs)
+
+    @property
+    def info(self) -> ImageInfo:
+        """The picture's size, layout and format, without decoding anything."""
+        first = self.specs[0]
+        pages = len(self.specs)
+        return ImageInfo(first.width, first.height, pages, first.channels, self.has_alpha, first.dtype, self.format)
+
+    def page(self, index: int) -> Page:
+        """Page `index`, decoded unless it was the last one asked for; contiguous, finite, perhaps read-only."""
+        if index not in self._last:
+            self._last.clear()
+            self._last[index] = self._decode_and_check(index)
+        return self._last[index]
+
+    def _decode_and_check(self, index: int) -> Page:
+        if self.decode is None:
+            raise ValueError(f"{self.name} has no pages yet.")
+        with decoding(self.name):
+            page = self.decode(index)
+        if not self.specs[index].fits(*page):
+            raise damaged(self.name, "its pixels do not fit its header")
+        check_finite(page[0], self.name, f" on page {index + 1}" if len(self.specs) > 1 else "")
+        return page
+
+    @property
+    def pages(self) -> "LazyList[Pixels]":
+        """The colours of each page, decoded when asked for."""
+        return LazyList(len(self.specs), lambda index: self.page(index)[0])
+
+    @property
+    def alphas(self) -> "LazyList[Pixels | None]":
+        """The samples beside the colours of each page."""
+        return LazyList(len(self.specs), lambda index: self.page(index)[1])
+
+
+class LazyList(Generic[Item]):
+    """A list whose items are made when they are asked for."""
+
+    def __init__(self, count: int, item: Callable[[int], Item]) -> None:
+        self._numbers, self._item = range(count), item
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int) -> Item:
+        return self._item(self._numbers[index])
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(self._item, self._numbers)
+
+
+def picture_from_array(
+    pixels: Pixels, *, alpha: Pixels | None = None, metadata: Metadata | None = None, name: str = "the picture"
+) -> Picture:
+    """A picture of one page from (H, W) or (H, W, 3) pixels of type uint8, uint16, float32 or float64."""
+    grey_or_rgb = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
+    if not grey_or_rgb or pixels.size == 0 or pixels.dtype.name not in PIXEL_TYPES:
+        raise ValueError(
+            f"A picture needs (H, W) or (H, W, 3) pixels of type {', '.join(PIXEL_TYPES)}, "
+            f"not shape {pixels.shape} and type {pixels.dtype}."
+        )
+    if alpha is not None and (alpha.shape != pixels.shape[:2] or alpha.dtype != pixels.dtype):
+        raise ValueError("The alpha channel needs the height, width and type of the pixels.")
+    native = pixels.dtype.newbyteorder("=")
+    colour = np.ascontiguousarray(pixels, native)
+    opacity = None if alpha is None else np.ascontiguousarray(alpha, native)
+    height, width = colour.shape[:2]
+    spec = PageSpec(height, width, 1 if colour.ndim == 2 else 3, colour.dtype, int(alpha is not None))
+    return Picture(name, (spec,), lambda _: (colour, opacity), metadata or Metadata())
+
+
+def split_alpha(samples: Pixels) -> Page:
+    """Split (H, W) or (H, W, 1..4) samples into colours and alpha, each contiguous."""
+    if samples.ndim == 2:
+        return samples, None
+    count = samples.shape[2]
+    colour = samples[:, :, 0] if count < 3 else samples[:, :, :3]
+    alpha = None if count in (1, 3) else np.ascontiguousarray(samples[:, :, -1])
+    return np.ascontiguousarray(colour), alpha
+
+
+def join_alpha(colour: Pixels, alpha: Pixels | None) -> Pixels:
+    """Colours and alpha side by side as contiguous samples: (H, W), (H, W, 2), (H, W, 3) or (H, W, 4)."""
+    return np.ascontiguousarray(colour) if alpha is None else np.dstack((colour, alpha))

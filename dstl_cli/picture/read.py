@@ -1,0 +1,25 @@
+"""Picture files are told by their bytes and read with everything in them.
+
+    picture = read_picture(Path("noisy.tiff"))
+    picture.pages[0]            # decoded when asked for
+
+The environment variable DSTL_MAX_PIXELS raises or lowers the limit of 500 million pixels per page, and switches off
+the check that a file is long enough for the size it claims.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from dstl_cli.picture.formats import LEAD, recognise
+from dstl_cli.picture.model import Picture
+from dstl_cli.picture.problems import decoding
+from dstl_cli.picture.source import open_source
+
+
+def read_picture(source: Path | bytes | None, *, name: str | None = None) -> Picture:
+    """Read the headers of a picture file (None: standard input); every problem with it is a FileProblem."""
+    opened = open_source(source, name)
+    entry = recognise(opened.lead(LEAD), opened.name)
+    with decoding(opened.name, "its headers make no sense"):
+        picture: Picture = entry.load().read(opened)
+    return replace(picture, format=entry.name)

@@ -1,0 +1,191 @@
+"""Pictures are written page by page; a file appears complete or not at all.
+
+with open_writer(picture, Path("clean.tiff")) as writer:
+    for index in range(len(picture.specs)):
+        colour, alpha = picture.page(index)
+        writer.add(denoise(colour), alpha)
+"""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dstl_cli.base.atomic import atomic_output
+from dstl_cli.base.names import display_name
+from dstl_cli.errors import FileProblem
+from dstl_cli.picture.formats import FORMATS, Format, format_to_write, split_suffix
+from dstl_cli.picture.model import PageSpec, Picture, Pixels
+from dstl_cli.picture.source import file_errors
+
+_METADATA_NAMES = {"icc": "the ICC profile", "exif": "the EXIF data", "xmp": "the XMP data", "dpi": "the resolution"}
+_DEPTH_NAMES = {"uint8": "8-bit", "uint16": "16-bit"}
+
+
+class Writer:
+    """Takes the pages of a picture in order; `kept` is a file that may be replaced by its own bytes only."""
+
+    def __init__(
+        self, picture: Picture, entry: Format, stream: BinaryIO, strip: bool, kept: Path | None = None
+    ) -> None:
+        self._picture, self._stream, self._strip, self._kept = picture, stream, strip, kept
+        self._codec = entry.load()
+        self._pages = self._codec.write_pages(picture, stream, strip) if entry.pages else None
+        if self._pages is not None:
+            next(self._pages)
+        self._added = 0
+
+    def add(self, colour: Pixels, alpha: Pixels | None = None) -> None:
+        """Write the next page, which must be what the picture's own is."""
+        specs = self._picture.specs
+        if self._added == len(specs) or not specs[self._added].fits(colour, alpha):
+            raise ValueError(f"Page {self._added + 1} of {self._picture.name} is not such a page: {colour.shape}.")
+        if self._pages is not None:
+            with suppress(StopIteration):  # after the last page
+                self._pages.send((colour, alpha))
+        else:
+            self._codec.write(self._picture, colour, alpha, self._stream, self._strip)
+        self._added += 1
+
+    def close(self) -> None:
+        """Make sure that every page was there and that the file may appear; it does when the `with` block ends."""
+        if self._added < len(self._picture.specs):
+            raise ValueError(f"{self._picture.name} has {len(self._picture.specs)} pages, not {self._added}.")
+        if self._kept is not None:
+            _check_same(self._kept, self._stream)
+
+
+@contextmanager
+def open_writer(
+    picture: Picture,
+    target: Path | BinaryIO | None,
+    *,
+    format: str | None = None,
+    strip: bool = False,
+    overwrite: bool = True,
+    resume: bool = False,
+) -> Iterator[Writer]:
+    """Write the pages of `picture`, or others like them, to a file, a binary stream or (None) standard output.
+
+    The format is `format`, or else what the file name asks for, or else `natural_format`. With strip, profile, EXIF,
+    resolution and all other metadata are left out, but not the axes of TIFF stacks. A file that exists is an error
+    unless `overwrite`; with `resume` it may be empty, or be the very bytes that are written.
+    """
+    path = Path(target) if isinstance(target, (str, os.PathLike)) else None
+    entry = format_to_write(path) if path and not format else FORMATS[format or natural_format(picture)]
+    check_format(picture, entry, strip=strip, suffix="" if path is None else split_suffix(path.name)[1])
+    if path is None:
+        stream = io.BytesIO()  # TIFF needs to seek, and half a picture must not reach a pipe
+        writer = Writer(picture, entry, stream, strip)
+        yield writer
+        writer.close()
+        _deliver(stream, target)
+        return
+    kept = path if resume and not overwrite and os.path.isfile(path) else None
+    with atomic_output(path, overwrite=overwrite or kept is not None) as file:
+        writer = Writer(picture, entry, file, strip, kept)
+        yield writer
+        writer.close()
+
+
+def write_picture(picture: Picture, target: Path | BinaryIO | None, **options: Any) -> None:
+    """Write a picture with its own pages; the options are those of `open_writer`."""
+    with open_writer(picture, target, **options) as writer:
+        for index in range(len(picture.specs)):
+            writer.add(*picture.page(index))
+
+
+def _deliver(stream: io.BytesIO, target: Any) -> None:
+    """Copy a finished file to a stream, or to standard output."""
+    if target is not None:
+        target.write(stream.getbuffer())
+        return
+    if sys.stdout is None:
+        raise FileProblem("There is no standard output to write the picture to; give a file with --output.")
+    try:
+        sys.stdout.buffer.write(stream.getbuffer())
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise FileProblem(f"The picture cannot be written to standard output ({reason}); give a file.") from None
+
+
+def _check_same(path: Path, written: BinaryIO) -> None:
+    """Refuse to replace a file by other bytes."""
+    size = written.seek(0, os.SEEK_END)
+    written.seek(0)
+    name = display_name(path)
+    with file_errors(name), path.open("rb") as old:
+        same = os.fstat(old.fileno()).st_size in (0, size)
+        while same and (block := old.read(2**20)):
+            same = block == written.read(2**20)
+    if not same:
+        raise FileProblem(f"{name} exists and is not what this run writes; use --force to overwrite it.")
+
+
+# --- what a format can hold ---------------------------------------------------------------------------
+
+
+def natural_format(picture: Picture) -> str:
+    """The format to write a picture in when none is asked for: its own if that can be, else PNG, else TIFF."""
+    own = [picture.format] if FORMATS[picture.format].written else []
+    return next((name for name in (*own, "png") if not _obstacle(picture, FORMATS[name], True, "")), "tiff")
+
+
+def check_format(picture: Picture, entry: Format, *, strip: bool = False, suffix: str = "") -> None:
+    """Refuse a format that cannot hold a picture's depth, channels, alpha, pages or size without loss."""
+    reason = _obstacle(picture, entry, strip, suffix.lower())
+    if reason:
+        wide = " or .npy" if entry.name != "npy" and len(picture.specs) == 1 and not picture.has_alpha else ""
+        raise FileProblem(f"{picture.name} {reason}; choose an output that ends in .tiff{wide}.")
+
+
+def _obstacle(picture: Picture, entry: Format, strip: bool, suffix: str) -> str:
+    """Why a format cannot hold a picture; empty when it can."""
+    label, spec, count = entry.label, picture.specs[0], len(picture.specs)
+    if not entry.pages:
+        if count > 1:
+            return f"has {count} pages, but {label} holds one"
+        if spec.extra > 1 or (spec.extra and picture.premultiplied):
+            return f"has extra channels that {label} cannot hold"
+    layout, rgb = _layout(spec), _layout(spec).replace("L", "RGB")
+    if layout not in entry.layouts and not (entry.expands and rgb in entry.layouts):
+        if not any("A" in held for held in entry.layouts):
+            return f"has an alpha channel, but {label} holds none"
+        return f"has grey pixels with alpha, but {label} holds alpha only with RGB"
+    if spec.dtype.name not in entry.depths:
+        depths = " or ".join(_DEPTH_NAMES[depth] for depth in entry.depths)
+        kind = "floating-point" if spec.dtype.kind == "f" else "whole-number"
+        return f"has {spec.dtype.itemsize * 8}-bit {kind} pixels, but {label} holds {depths}"
+    if dict(entry.only).get(suffix, layout) != layout:
+        return f"has {'RGB' if layout == 'RGB' else 'grey'} pixels, but {suffix} holds the other kind"
+    if entry.longest_side is not None and max(spec.width, spec.height) > entry.longest_side:
+        return f"is {spec.width} x {spec.height} pixels, but {label} holds at most {entry.longest_side} on a side"
+    icc = picture.metadata.icc
+    if layout not in entry.layouts and icc is not None and not strip and icc[16:20] == b"GRAY":
+        return f"has a profile for grey pixels, but {label} stores them as RGB"
+    return ""
+
+
+def _layout(spec: PageSpec) -> str:
+    """L, LA, RGB or RGBA."""
+    return ("L" if spec.channels == 1 else "RGB") + ("A" if spec.extra else "")
+
+
+def lost_metadata(picture: Picture, entry: Format) -> tuple[str, ...]:
+    """What a picture knows about itself that another format cannot hold, in words."""
+    if entry.name == picture.format:
+        return ()
+    metadata = picture.metadata
+    known = {key for key in _METADATA_NAMES if getattr(metadata, key) is not None}
+    held = set(entry.metadata)
+    if metadata.exif is not None:
+        known.discard("dpi")  # the EXIF data say it too
+        if entry.longest_exif is not None and len(metadata.exif) > entry.longest_exif:
+            held.discard("exif")
+    return tuple(words for key, words in _METADATA_NAMES.items() if key in known - held)

@@ -1,0 +1,1 @@
+"""Pixels of any depth and colour as grey channels for the numerics, and their coarser scales."""

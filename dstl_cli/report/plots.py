@@ -1,0 +1,146 @@
+"""Plots as PNG files: a transform and its learning, the histogram of a picture, the paper's convergence figure."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dstl_cli.base.atomic import atomic_output
+from dstl_cli.measure.inspection import ChannelStatistics, atom_grid, histogram
+
+if TYPE_CHECKING:
+    from dstl_cli.measure.inspection import Array, Pixels
+    from dstl_cli.measure.paper_experiments import Curve
+    from dstl_cli.transforms.files import TransformFile
+
+CHANNEL_COLOURS = {"grey": "0.35", "red": "tab:red", "green": "tab:green", "blue": "tab:blue"}
+RELATIVE_ERROR = "||WY - X|| / ||WY||"
+FAINT_SHARE = 0.02  # of the nonzero entries of T, the smallest: they share the faintest colour
+LONGEST_NAME = 60  # of a picture in a title
+
+
+@contextmanager
+def _png(path: Path, size: tuple[float, float], *, overwrite: bool) -> Iterator[Any]:
+    """A new figure of so many inches, written when the block ends, complete or not at all."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, dpi=120, layout="constrained")
+    yield figure
+    with atomic_output(path, overwrite=overwrite) as stream:
+        figure.savefig(stream, format="png")
+
+
+def plot_transform(stored: "TransformFile", bound: float | None, path: Path, *, overwrite: bool = False) -> None:
+    """Four panels: the atoms of W, the entries of T, its spectrum against the bound, and the convergence."""
+    transform = stored.transform
+    with _png(path, (11, 10.5), overwrite=overwrite) as figure:
+        (atoms, entries), (spectrum, convergence) = figure.subplots(2, 2)
+        atoms.imshow(atom_grid(transform), cmap="gray", vmin=-1, vmax=1, interpolation="nearest")
+        atoms.set_axis_off()
+        atoms.set_title(f"Atoms: rows of W as {transform.patch_size} x {transform.patch_size} patches")
+        _draw_entries(entries, transform.factor)
+        entries.set(xlabel=f"coefficient of Phi ({transform.canonical})", ylabel="coefficient of W")
+        entries.set_title(f"Entries of T: {100 * transform.density:.1f} % are not zero")
+        _draw_spectrum(spectrum, transform.singular_values, bound)
+        _draw_convergence(convergence, stored)
+        figure.suptitle(f"{transform.method}, condition {transform.condition:.4g}, norm {transform.frobenius_norm:.4g}")
+
+
+def magnitude_limits(factor: "Array") -> tuple[float, float]:
+    """Between which magnitudes the nonzero entries of a matrix lie, but for the faintest; a decade at least."""
+    magnitudes = np.abs(factor[factor != 0])
+    largest = float(magnitudes.max())
+    return min(float(np.quantile(magnitudes, FAINT_SHARE, method="lower")), largest / 10), largest
+
+
+def _draw_entries(axis: Any, factor: "Array") -> None:
+    """Magnitudes on a logarithmic scale, darker for larger ones; zeros are white."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap, LogNorm
+
+    colours = ListedColormap(colormaps["magma_r"](np.linspace(0.2, 1, 256)))  # nothing near white
+    magnitudes = np.where(factor != 0, np.abs(factor), np.nan)
+    low, high = magnitude_limits(factor)
+    shown = axis.imshow(magnitudes, cmap=colours, norm=LogNorm(low, high), interpolation="nearest")
+    axis.figure.colorbar(shown, ax=axis, shrink=0.8, extend="min", label="magnitude; white: zero")
+
+
+def _draw_spectrum(axis: Any, values: "Array", bound: float | None) -> None:
+    """The singular values relative to the smallest; the bound is the most the largest may be."""
+    axis.plot(np.arange(1, len(values) + 1), values / values[-1], ".-", color="tab:blue", label="singular values")
+    if bound is not None:
+        axis.axhline(bound, color="tab:red", linestyle="--", label=f"bound {bound:.4g}")
+    axis.set_yscale("log")
+    top = 1.05 * max(float(values[0] / values[-1]), bound or 1.0, 1.1)
+    axis.set_ylim(0.95, top)
+    axis.minorticks_off()
+    ticks = [tick for tick in (1, 1.1, 1.5, 2, 5, 10, 100, 1e3, 1e6) if tick <= top]
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set(title="Spectrum", xlabel="number", ylabel="relative to the smallest")
+    axis.legend()
+
+
+def _draw_convergence(axis: Any, stored: "TransformFile") -> None:
+    """The relative error over the iterations."""
+    axis.set_title("Convergence")
+    if not stored.history:
+        axis.text(0.5, 0.5, "no history in the file", ha="center", va="center", transform=axis.transAxes)
+        axis.set_axis_off()
+        return
+    numbers = [record.number for record in stored.history]
+    axis.plot(numbers, [record.relative_error for record in stored.history], ".-", color="tab:green")
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set(xlabel="iteration", ylabel=RELATIVE_ERROR)
+
+
+def plot_image(
+    pixels: "Pixels", channels: Sequence[ChannelStatistics], title: str, path: Path, *, overwrite: bool = False
+) -> None:
+    """Two panels: the histogram of the first page, and the noise of each channel."""
+    first = [channel for channel in channels if channel.page == 1]
+    short = title if len(title) <= LONGEST_NAME else f"...{title[-LONGEST_NAME:]}"
+    with _png(path, (11, 4.5), overwrite=overwrite) as figure:
+        left, right = figure.subplots(1, 2, width_ratios=(3, 1))
+        edges, counts = histogram(pixels)
+        for name, values in counts:
+            left.stairs(values, edges, color=CHANNEL_COLOURS[name], label=name, fill=len(counts) == 1)
+        left.set_title(f"Histogram of {short}", parse_math=False)
+        left.set(xlabel="value", ylabel="pixels")
+        left.legend()
+        colours = [CHANNEL_COLOURS[channel.name] for channel in first]
+        bars = right.bar([channel.name for channel in first], [channel.sigma for channel in first], color=colours)
+        right.bar_label(bars, fmt="%.2f", padding=2)
+        right.set(title="Estimated noise", ylabel="sigma")
+        right.margins(x=0.4 if len(first) == 1 else 0.1, y=0.15)
+
+
+def plot_curves(curves: "Sequence[Curve]", path: Path, *, overwrite: bool = False) -> None:
+    """The paper's convergence figure: a row for absolute and relative error, a column for each bound."""
+    weights = list(dict.fromkeys(curve.logdet_weight for curve in curves))
+    methods = list(dict.fromkeys(curve.method for curve in curves))
+    with _png(path, (5 * len(weights), 8), overwrite=overwrite) as figure:
+        axes = figure.subplots(2, len(weights), squeeze=False, sharex="col")
+        for curve in curves:
+            upper, lower = axes[:, weights.index(curve.logdet_weight)]
+            for axis, kind in ((upper, "error"), (lower, "relative")):
+                _draw_curve(axis, curve, kind, f"C{methods.index(curve.method)}")
+            upper.set_ylabel("||WY - X||")
+            lower.set(xlabel="iteration", ylabel=RELATIVE_ERROR)
+            bounds = f"condition <= {curve.max_condition:.5g}, norm {curve.frobenius_norm:.4g}"
+            upper.set_title(f"log-det weight {curve.logdet_weight:g}\n{bounds}")
+        axes[0][0].legend(fontsize="small")
+
+
+def _draw_curve(axis: Any, curve: "Curve", kind: str, colour: str) -> None:
+    """One kind of error of a method, of training patches solid and of test patches dashed."""
+    numbers = [point.iteration for point in curve.points]
+    for part, line in (("train", "-"), ("test", "--")):
+        values = [getattr(point, f"{part}_{kind}") for point in curve.points]
+        style = {"color": colour, "linestyle": line, "label": f"{curve.method}, {part}"}
+        if len(values) == 1:  # nothing is learnt
+            axis.axhline(values[0], **style)
+        else:
+            axis.plot(numbers, values, **style)
+    axis.set_yscale("log")

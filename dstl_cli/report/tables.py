@@ -1,0 +1,79 @@
+"""Results as tables: JSON documents, CSV, and what there is to tell of a transform file."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dstl_cli.base.atomic import atomic_output
+from dstl_cli.learning.methods import METHODS
+from dstl_cli.version import __version__
+
+if TYPE_CHECKING:
+    from dstl_cli.transforms.files import TransformFile
+
+
+def to_json(command: str, **parts: Any) -> str:
+    """One JSON document with the command and version first; numbers that are not finite become null."""
+    document = {"command": command, "version": __version__, **parts}
+    return json.dumps(_plain(document), indent=2, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def write_csv(rows: Sequence[Any], path: Path, *, overwrite: bool = False) -> None:
+    """Write a CSV table of dataclass rows under their field names; None is an empty cell, infinite is inf."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(field.name for field in fields(rows[0]))
+    writer.writerows(asdict(row).values() for row in rows)
+    with atomic_output(path, overwrite=overwrite) as stream:
+        stream.write(text.getvalue().encode())
+
+
+def flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The entries of nested tables under dotted names; those of a list of tables are numbered."""
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            value = dict(enumerate(value, start=1))
+        if isinstance(value, dict) and value:
+            yield from flattened(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def transform_facts(stored: "TransformFile") -> dict[str, Any]:
+    """The numbers of a transform file: those of every report, its spectrum, and the bound it was learnt under."""
+    transform, values = stored.transform, stored.transform.singular_values
+    return {
+        **transform.facts(),
+        "condition_bound": condition_bound(stored),
+        "nonzeros": round(transform.density * transform.factor.size),
+        "largest_singular_value": float(values[0]),
+        "smallest_singular_value": float(values[-1]),
+    }
+
+
+def condition_bound(stored: "TransformFile") -> float | None:
+    """The bound the transform was learnt under, where its method knows one and its settings tell it."""
+    method = stored.transform.method
+    if method not in METHODS or "max_condition" not in METHODS[method].uses:
+        return None
+    settings = {"settings": stored.provenance.get("settings")}
+    bounds = [value for name, value in flattened(settings) if name.endswith(".max_condition")]
+    return next((float(bound) for bound in bounds if isinstance(bound, (int, float)) and 1 <= bound < math.inf), None)

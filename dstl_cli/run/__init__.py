@@ -1,0 +1,1 @@
+"""Whole runs over files: their bookkeeping, checkpoints and resumption."""

@@ -1,0 +1,233 @@
+"""A run of `dstl evaluate`: which pictures are measured against which, the rows, and what the page shows of them."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dstl_cli.base.names import display_name
+from dstl_cli.base.progress import Progress, part_of
+from dstl_cli.errors import DstlError, UsageProblem, refusals
+from dstl_cli.measure.means import Mean, mean_rows
+from dstl_cli.measure.trials import (
+    Measurement,
+    Measures,
+    NoisePlan,
+    Pixels,
+    Row,
+    measure_pair,
+    noise_trials,
+    warm_up,
+    with_white_at_255,
+)
+from dstl_cli.picture.inputs import Input, find_inputs
+from dstl_cli.picture.model import Picture
+from dstl_cli.picture.read import read_picture
+from dstl_cli.report.exhibits import Exhibit, page_budget
+from dstl_cli.report.page import Report
+
+Pair = tuple[Input, Input | None]  # a clean picture and what is compared with it, if not the clean one with noise
+
+MADE_SUFFIX = "_denoised"
+NO_SUFFIX = "/"  # no file name ends in it: nothing is left out as our own result
+SSIM_WORDS = {
+    "wang": "SSIM as Wang et al. define it (Gaussian 11x11 window)",
+    "downsampled": "SSIM after averaging to about 256 pixels on the shorter side",
+}
+
+
+def clean_pictures(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
+    """The pictures among files and folders, our own results left out."""
+    return [(item, None) for item in _inputs(arguments, recursive, MADE_SUFFIX)]
+
+
+def paired(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
+    """Two pictures, or the pictures of two folders paired by name."""
+    if len(arguments) != 2:
+        raise UsageProblem("Give a clean and a denoised picture or folder, or --sigma with the noise to add.")
+    first, second = map(Path, arguments)
+    if first.is_dir() != second.is_dir():
+        raise UsageProblem("A picture is compared with a picture, a folder with a folder; give two of one kind.")
+    if not first.is_dir():
+        return [(Input(first, Path(first.name)), Input(second, Path(second.name)))]
+    return _paired_by_name(first, second, recursive)
+
+
+def _paired_by_name(first: Path, second: Path, recursive: bool) -> list[Pair]:
+    """Each picture of one folder with its namesake in the other, whatever the suffixes.
+
+    A name with _denoised is taken before the plain one, which is then its noisy input. A picture without a partner,
+    on either side, is an error.
+    """
+    clean = _by_stem(first, recursive, MADE_SUFFIX)
+    others = _by_stem(second, recursive, NO_SUFFIX)
+    made = {stem.removesuffix(MADE_SUFFIX): item for stem, item in others.items() if stem.endswith(MADE_SUFFIX)}
+    partners = {stem: item for stem, item in others.items() if not stem.endswith(MADE_SUFFIX)} | made
+    for here, there, folder in ((clean, partners, second), (partners, clean, first)):
+        alone = [item for stem, item in here.items() if stem not in there]
+        if alone:
+            more = f" (and {len(alone) - 1} more)" if len(alone) > 1 else ""
+            raise UsageProblem(f"{alone[0].name}{more} has no partner of the same name in {folder}; add or remove it.")
+    return [(item, partners[stem]) for stem, item in clean.items()]
+
+
+def _by_stem(folder: Path, recursive: bool, made_suffix: str) -> dict[str, Input]:
+    """The pictures of a folder by their relative path without the suffix."""
+    pictures: dict[str, Input] = {}
+    for item in _inputs([str(folder)], recursive, made_suffix):
+        other = pictures.setdefault(item.stem.as_posix(), item)
+        if other is not item:
+            raise UsageProblem(f"{other.name} and {item.name} have the same name; keep one of them in the folder.")
+    return pictures
+
+
+def _inputs(arguments: Sequence[str], recursive: bool, made_suffix: str) -> list[Input]:
+    found = find_inputs(arguments, recursive=recursive, made_suffix=made_suffix)
+    if found.problems:
+        raise UsageProblem(found.problems[0][1])
+    return list(found.inputs)
+
+
+@dataclass
+class Evaluation:
+    """Goes through the pictures one by one and keeps the rows; a picture that fails does not stop the rest.
+
+    plan: the noise that is added to the clean pictures and removed again; None: they are compared with their partners.
+    """
+
+    pairs: Sequence[Pair]
+    measures: Measures
+    plan: NoisePlan | None = None
+    wants_pictures: bool = False
+    rows: list[Row] = field(default_factory=list)
+    titles: dict[tuple[str | None, int | None], str] = field(default_factory=dict)  # by name and page
+    exhibits: list[Exhibit] = field(default_factory=list)
+    errors: list[dict[str, str]] = field(default_factory=list)
+    pages_seen: int = 0
+    colour: bool = False  # some page has colours
+
+    def all(self, progress: Progress | None, describe: Callable[[str], None]) -> Iterator[str]:
+        """Measure everything; gives a sentence for each picture that fails."""
+        budget = self._page_budget() if self.wants_pictures else (0, 0)
+        for configuration in self.plan.configurations if self.plan is not None else ():
+            warm_up(configuration)
+        names = [display_name(item.relative.as_posix()) for item, _ in self.pairs]
+        if len(set(names)) < len(names):  # the places in their folders are not clear
+            names = [item.name for item, _ in self.pairs]
+        for index, (name, (item, other)) in enumerate(zip(names, self.pairs, strict=True)):
+            describe(name)
+            failure = "cannot be measured" if other is None else f"and {other.name} cannot be compared"
+            try:
+                with refusals(item.name, failure):
+                    self._one(name, item, other, budget, part_of(progress, index, len(names)))
+            except DstlError as error:
+                self.errors.append({"image": name, "error": str(error)})
+                yield str(error)
+
+    def _page_budget(self) -> tuple[int, int]:
+        """How many pictures the page can show, and how large."""
+        channels: list[int] = []
+        for item, _ in self.pairs:
+            try:
+                info = read_picture(item.path).info if item.path is not None else None
+            except DstlError:
+                continue  # it is reported when it is read
+            channels += [3] if info is None else [info.channels] * info.pages
+        each = 1 if self.plan is None else len(self.plan.sigmas) * len(self.plan.configurations)
+        return page_budget(channels or [1], each)
+
+    def _one(
+        self, name: str, item: Input, other: Input | None, budget: tuple[int, int], progress: Progress | None
+    ) -> None:
+        """Measure the pages of one picture: all of them, or none counts."""
+        picture = read_picture(item.path, name=item.name)
+        partner = None if other is None else read_picture(other.path, name=other.name)
+        count = len(picture.specs)
+        if partner is not None and len(partner.specs) != count:
+            raise DstlError(f"{picture.name} has {count} pages and {partner.name} {len(partner.specs)}.")
+        rows, exhibits = [], []
+        titles: dict[tuple[str | None, int | None], str] = {}
+        for page, spec in enumerate(picture.specs, start=1):
+            clean, exhibit = picture.pages[page - 1], None
+            titles[name, page] = name if count == 1 else f"{name}, page {page}"
+            self.pages_seen += 1
+            self.colour = self.colour or spec.channels == 3
+            if self.pages_seen <= budget[0]:
+                exhibit = Exhibit.of(titles[name, page], with_white_at_255(clean, self.measures.peak), budget[1])
+                exhibits.append(exhibit)
+            for measured in self._measured(name, page, clean, partner, part_of(progress, page - 1, count)):
+                rows.append(measured.row)
+                if exhibit is not None and measured.row.repeat in (None, 1):
+                    exhibit.add(measured)
+        self.rows += rows
+        self.titles |= titles
+        self.exhibits += exhibits
+
+    def _measured(
+        self, name: str, page: int, clean: Pixels, partner: Picture | None, progress: Progress | None
+    ) -> Iterable[Measurement]:
+        if self.plan is not None:
+            return noise_trials(name, page, clean, self.plan, self.measures, progress)
+        assert partner is not None
+        return [measure_pair(name, page, clean, partner.pages[page - 1], self.measures)]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that makes the numbers, by name."""
+        settings: dict[str, Any] = {"mode": "pair"}
+        if self.plan is not None:
+            methods = {item.label: item.request.facts for item in self.plan.configurations}
+            added = {"sigma": list(self.plan.sigmas), "method": methods}
+            settings = {"mode": "noise", **added, "repeats": self.plan.repeats, "seed": self.plan.seed}
+        return settings | {"peak": self.measures.peak, "ssim": self.measures.ssim_kind}
+
+    @property
+    def means(self) -> list[Mean]:
+        """The means of each sigma and method over all pictures."""
+        return mean_rows(self.rows)
+
+    @property
+    def means_of_each(self) -> list[Mean]:
+        """The means of each picture over the repeats."""
+        return mean_rows(self.rows, of_each_picture=True)
+
+    @property
+    def sentences(self) -> list[str]:
+        """How the numbers are meant."""
+        peak = self.measures.peak
+        scale = "255" if peak == 255 else f"255, floats {peak:g}"
+        sentences = [f"PSNR in dB (peak {scale}) and {SSIM_WORDS[self.measures.ssim_kind]}."]
+        if self.colour:
+            sentences.append("Colour: PSNR over all red, green and blue values, SSIM of the luma (Rec. 601).")
+        if self.plan is not None:
+            seed, repeats = self.plan.seed, self.plan.repeats
+            noise = f"White Gaussian noise of seed {seed}"
+            if repeats > 1:
+                noise += f" to {seed + repeats - 1}; after each mean stands its standard deviation over these {repeats}"
+            sentences.append(f"{noise}. Seconds are those of denoising alone.")
+        identical = sum(row.identical for row in self.rows)
+        if identical:
+            sentences.append(f"{identical} identical of {len(self.rows)}: not in the mean PSNR.")
+        return sentences
+
+    def report(self) -> Report:
+        """What the HTML page tells."""
+        clean: str | None
+        count = len(self.titles)
+        pictures, ones = ("1 picture", "one") if count == 1 else (f"{count} pictures", "ones")
+        if self.plan is None:
+            summary = f"{pictures} compared with the clean {ones}."
+            before, clean, difference = "clean", None, "the difference (clean - compared)"
+        else:
+            sigmas = ", ".join(f"{sigma:g}" for sigma in self.plan.sigmas)
+            methods = ", ".join(item.label for item in self.plan.configurations)
+            summary = f"{pictures}, noise of sigma {sigmas} added and removed again with {methods}."
+            before, clean, difference = "noisy", "clean", "what was removed (noisy - denoised)"
+        sentences = self.sentences
+        if len(self.exhibits) < count:
+            shown = f"Only the first {len(self.exhibits)} are shown below, to keep the page small"
+            sentences.append(f"{shown}; the tables have all.")
+        if self.errors:
+            sentences.append(f"{len(self.errors)} more could not be measured.")
+        numbers = (self.means, self.means_of_each, self.titles)
+        return Report(summary, sentences, before, clean, difference, *numbers, self.exhibits)

@@ -1,0 +1,126 @@
+"""One picture file from start to end: read a page, denoise it, write it; and what there is to say about it."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstl_cli.base.names import display_name
+from dstl_cli.base.progress import Progress, part_of
+from dstl_cli.denoising.pipeline import DenoiseRecord, Request, denoise_pixels
+from dstl_cli.errors import DstlError
+from dstl_cli.picture.formats import FORMATS, format_to_write
+from dstl_cli.picture.inputs import Job
+from dstl_cli.picture.model import ImageInfo, Picture
+from dstl_cli.picture.read import read_picture
+from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_writer
+from dstl_cli.pixels.colour import root_mean_square
+from dstl_cli.pixels.depth import Depth
+
+Pixels = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class DenoiseOptions:
+    """How every picture of a run is denoised and written; save_transform keeps the transform of the only one."""
+
+    sigma: float | None
+    request: Request
+    save_transform: Path | None = None
+    strip: bool = False
+    force: bool = False
+    resume: bool = False
+
+
+@dataclass(frozen=True)
+class DenoisedFile:
+    """A written picture: what it is, how its first page was denoised, and what there is to say, each sentence once."""
+
+    info: ImageInfo
+    first_page: DenoiseRecord
+    warnings: tuple[str, ...]
+    seconds: float
+    sigma_source: str  # "given" or "estimated"
+
+    @property
+    def sigma(self) -> float:
+        """One number for the noise removed: over the channels of the first page."""
+        return root_mean_square(list(self.first_page.sigmas))
+
+    def facts(self) -> dict[str, Any]:
+        """What reports tell of it, by name."""
+        page = self.first_page
+        size = {key: getattr(self.info, key) for key in ("width", "height", "pages", "channels")}
+        noise = {"sigma": self.sigma, "sigma_channels": list(page.sigmas), "sigma_source": self.sigma_source}
+        made = {"settings": page.settings, "transform": None if page.transform is None else page.transform.facts()}
+        more = {"dtype": self.info.dtype.name, "seconds": self.seconds, "warnings": list(self.warnings)}
+        return size | noise | made | more
+
+
+def denoise_file(job: Job, options: DenoiseOptions, *, progress: Progress | None = None) -> DenoisedFile:
+    """Denoise one picture file; its results appear complete or not at all."""
+    start = perf_counter()
+    picture = read_picture(job.source.path, name=job.source.name)
+    warnings = [*picture.notes, *_losses(picture, job, options)]
+    records: list[DenoiseRecord] = []
+    with ExitStack() as files:  # closed in reverse: the main output appears last, as the sign that all is done
+
+        def opened(content: Picture, target: Path | None) -> Writer:
+            writer = open_writer(content, target, strip=options.strip, overwrite=options.force, resume=options.resume)
+            return files.enter_context(writer)
+
+        main = opened(picture, job.output)
+        residual = opened(_derived(picture, "residual", 1), job.residual) if job.residual else None
+        compare = opened(_derived(picture, "comparison", 3), job.compare) if job.compare else None
+        for index in range(len(picture.specs)):
+            noisy, alpha = picture.page(index)
+            share = part_of(progress, index, len(picture.specs))
+            result = denoise_pixels(noisy, options.sigma, options.request, progress=share)
+            if index == 0 and options.save_transform is not None and result.record.transform is None:
+                name = display_name(options.save_transform)
+                raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
+            main.add(result.pixels, alpha)
+            if residual is not None:
+                residual.add(residual_picture(noisy, result.pixels))
+            if compare is not None:
+                compare.add(side_by_side(noisy, result.pixels))
+            warnings += result.record.warnings
+            records = records or [result.record]
+        for writer in filter(None, (main, residual, compare)):
+            writer.close()  # each of them may appear, before one does
+    sigma_source = "estimated" if options.sigma is None else "given"
+    said = tuple(dict.fromkeys(warnings))
+    return DenoisedFile(picture.info, records[0], said, perf_counter() - start, sigma_source)
+
+
+def _derived(picture: Picture, kind: str, times: int) -> Picture:
+    """A picture to write whose pages are so many times as wide, without alpha and metadata."""
+    specs = tuple(replace(spec, width=times * spec.width, extra=0) for spec in picture.specs)
+    return Picture(f"The {kind} of {picture.name}", specs)
+
+
+def _losses(picture: Picture, job: Job, options: DenoiseOptions) -> list[str]:
+    """What the output cannot hold of the input."""
+    entry = format_to_write(job.output) if job.output is not None else FORMATS[natural_format(picture)]
+    lost = () if options.strip else lost_metadata(picture, entry)
+    losses = [f"{job.output_name} cannot hold {what} of the input." for what in lost]
+    source = FORMATS[picture.format]
+    if not source.written:
+        losses.append(f"{source.label} is only read; the result is {entry.label}.")
+    return losses
+
+
+def side_by_side(noisy: Pixels, denoised: Pixels) -> Pixels:
+    """Noisy, denoised and what was removed, (H, 3 W) or (H, 3 W, 3)."""
+    return np.concatenate((noisy, denoised, residual_picture(noisy, denoised)), axis=1)
+
+
+def residual_picture(noisy: Pixels, denoised: Pixels) -> Pixels:
+    """noisy - denoised in the same dtype; around middle grey for integers, around zero for floats."""
+    depth = Depth.of(noisy.dtype)
+    difference = noisy.astype(np.float64) - denoised.astype(np.float64)
+    return depth.restore(difference if depth.data_range is None else difference / depth.unit + 128.0)

@@ -1,0 +1,384 @@
+"""Outputs appear complete or not at all, and leftovers of killed processes go away."""
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dstl_cli.base import atomic
+from dstl_cli.base.atomic import TEMPORARY_SUFFIX, atomic_output, remove_stale_temporaries, same_file
+from dstl_cli.errors import FileProblem
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def write(path: Path, data: bytes, *, overwrite: bool = True) -> None:
+    with atomic_output(path, overwrite=overwrite) as stream:
+        stream.write(data)
+
+
+def test_file_appears_with_its_content_and_normal_permissions(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"x")
+    write(tmp_path / "out.png", b"pixels")
+    assert (tmp_path / "out.png").read_bytes() == b"pixels"
+    assert names(tmp_path) == ["out.png", "plain"]
+    assert stat.S_IMODE((tmp_path / "out.png").stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_nothing_is_visible_under_the_final_name_before_the_end(tmp_path: Path) -> None:
+    with atomic_output(tmp_path / "out.png") as stream:
+        stream.write(b"half")
+        (only,) = names(tmp_path)
+        assert only.startswith(f".out.png.{os.getpid()}-")
+        assert only.endswith(TEMPORARY_SUFFIX)
+        stream.seek(0)
+        assert stream.read() == b"half"
+    assert names(tmp_path) == ["out.png"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError, GeneratorExit])
+def test_any_exception_leaves_the_folder_as_it_was(tmp_path: Path, error: type[BaseException]) -> None:
+    (tmp_path / "out.png").write_bytes(b"old")
+
+    def fail() -> None:
+        with atomic_output(tmp_path / "out.png") as stream:
+            stream.write(b"new")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert names(tmp_path) == ["out.png"]
+    assert (tmp_path / "out.png").read_bytes() == b"old"
+
+
+def test_no_overwrite_refuses_at_once_and_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "out.png"
+    write(path, b"first", overwrite=False)
+    with pytest.raises(FileProblem, match=r"out\.png already exists; use --force"):
+        write(path, b"second", overwrite=False)
+
+    def race(target: Path) -> None:
+        with atomic_output(target, overwrite=False) as stream:
+            stream.write(b"ours")
+            target.write_bytes(b"theirs")  # someone else is quicker
+
+    with pytest.raises(FileProblem, match="already exists"):
+        race(tmp_path / "other.png")
+    assert path.read_bytes() == b"first"
+    assert (tmp_path / "other.png").read_bytes() == b"theirs"
+    assert names(tmp_path) == ["other.png", "out.png"]
+
+
+def fail_with(number: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.fixture(params=["links", "no links", "neither links nor exclusive renames"])
+def disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the disk can do; FAT has no hard links, some network disks have no exclusive renames either."""
+    if request.param != "links":
+        monkeypatch.setattr(os, "link", fail_with(errno.EPERM))
+    if request.param.startswith("neither"):
+        monkeypatch.setattr(atomic, "_rename_exclusively", fail_with(errno.ENOSYS))
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("disk")
+def test_no_overwrite_refuses_at_once_and_at_the_end_on_any_disk(tmp_path: Path) -> None:
+    test_no_overwrite_refuses_at_once_and_at_the_end(tmp_path)
+
+
+@pytest.mark.usefixtures("disk")
+def test_a_new_name_never_stands_for_less_than_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every system call that makes or gives a name is a moment at which the process may be killed, or the call fail."""
+    path = tmp_path / "out.png"
+    for name in ("open", "link", "replace", "rename"):
+        plain = getattr(os, name)
+
+        def watched(*arguments: object, plain: Callable[..., object] = plain, **options: object) -> object:
+            try:
+                return plain(*arguments, **options)
+            finally:
+                assert not path.exists() or path.read_bytes() == b"whole"
+
+        monkeypatch.setattr(os, name, watched)
+    write(path, b"whole", overwrite=False)
+    assert names(tmp_path) == ["out.png"]
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_failing_rename_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str, overwrite: bool
+) -> None:
+    renaming = {"links": (os, "link"), "no links": (atomic, "_rename_exclusively")}
+    owner, name = (os, "replace") if overwrite else renaming.get(disk, (os, "replace"))
+    monkeypatch.setattr(owner, name, fail_with(errno.EIO))
+    with pytest.raises(FileProblem, match=r"out\.png cannot be written"):
+        write(tmp_path / "out.png", b"whole", overwrite=overwrite)
+    assert names(tmp_path) == []
+
+
+def test_exactly_one_of_many_writers_wins(tmp_path: Path, disk: str) -> None:
+    if disk.startswith("neither"):
+        pytest.skip("there the name is looked at, then taken: two writers within a microsecond both win")
+    path = tmp_path / "out.png"
+    start = threading.Barrier(8)
+    winners: list[int] = []
+
+    def writer(number: int) -> None:
+        try:
+            with atomic_output(path, overwrite=False) as stream:
+                stream.write(bytes([number]) * 1000)
+                start.wait()
+            winners.append(number)
+        except FileProblem:
+            pass
+
+    threads = [threading.Thread(target=writer, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(winners) == 1
+    assert path.read_bytes() == bytes(winners) * 1000
+    assert names(tmp_path) == ["out.png"]
+
+
+def test_a_link_is_replaced_and_its_target_untouched(tmp_path: Path) -> None:
+    (tmp_path / "input.png").write_bytes(b"input")
+    (tmp_path / "out.png").symlink_to("input.png")
+    write(tmp_path / "out.png", b"result")
+    assert (tmp_path / "input.png").read_bytes() == b"input"
+    assert not (tmp_path / "out.png").is_symlink()
+    (tmp_path / "loop.png").symlink_to("loop.png")
+    write(tmp_path / "loop.png", b"result")
+    assert (tmp_path / "loop.png").read_bytes() == b"result"
+
+
+def test_long_and_odd_names(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"caf\xe9.png")
+    for name in ("ä" * 125 + ".png", "x" * 255, "new\nline.png", odd):
+        write(tmp_path / name, b"1")
+    assert len(names(tmp_path)) == 4
+    with pytest.raises(FileProblem, match="too long"):
+        write(tmp_path / ("x" * 256), b"1")
+
+
+def test_impossible_places_give_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    cases: list[tuple[Path, str]] = [
+        (tmp_path, "is a folder"),
+        (tmp_path / "missing" / "out.png", "does not exist; make it first"),
+        (tmp_path / "file" / "out.png", "is not a folder"),
+    ]
+    for path, words in cases:
+        with pytest.raises(FileProblem, match=words) as caught:
+            write(path, b"1")
+        assert str(caught.value).endswith(".")
+        assert "\n" not in str(caught.value)
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from dstl_cli.base.atomic import atomic_output
+from dstl_cli.errors import FileProblem
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    with atomic_output(Path(sys.argv[1])) as stream:
+        for _ in range(int(sys.argv[2])):
+            stream.write(bytes(400))
+except FileProblem as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the size of files is limited the POSIX way")
+@pytest.mark.parametrize("pieces", [4, 400], ids=["at the end", "on the way"])
+def test_a_full_disk_gives_one_sentence(tmp_path: Path, pieces: int) -> None:
+    """The buffer that could not be written is tried once more when the file is closed: that error is the same one."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "out.png"), str(pieces)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+    assert done.stderr == ""
+    assert done.stdout.endswith("out.png cannot be written (File too large); free some space or choose another disk.\n")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO, errno.ENOSPC, errno.EPERM, errno.ENOTSUP])
+@pytest.mark.parametrize("call", ["fsync", "fstat", "open"])
+def test_any_failing_call_gives_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    monkeypatch.setattr(os, call, fail_with(number))
+    with pytest.raises(FileProblem, match=r"out\.png .*; .*\.$"):
+        write(tmp_path / "out.png", b"1")
+    monkeypatch.undo()
+    assert names(tmp_path) == []
+
+
+def test_a_name_that_cannot_be_removed_costs_nothing_but_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "unlink", fail_with(errno.EPERM))
+    monkeypatch.setattr(Path, "unlink", fail_with(errno.EPERM))
+    write(tmp_path / "out.png", b"1", overwrite=False)
+    assert (tmp_path / "out.png").read_bytes() == b"1"
+    with pytest.raises(RuntimeError, match="the block's own"), atomic_output(tmp_path / "b.png"):
+        raise RuntimeError("the block's own")
+    monkeypatch.undo()
+    assert remove_stale_temporaries(tmp_path) == 2
+    assert names(tmp_path) == ["out.png"]
+
+
+def test_errors_of_the_block_stay_themselves(tmp_path: Path) -> None:
+    def fail() -> None:
+        with atomic_output(tmp_path / "out.png"):
+            raise FileNotFoundError(errno.ENOENT, "not our file")
+
+    with pytest.raises(FileNotFoundError):
+        fail()
+
+
+def test_devices_and_pipes_get_the_bytes_and_stay(tmp_path: Path) -> None:
+    write(Path(os.devnull), b"gone")
+    write(Path(os.devnull), b"gone", overwrite=False)
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
+    reader.start()
+    write(pipe, b"through")
+    reader.join()
+    assert received == [b"through"]
+
+
+CHILD = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs, as these tests may be, start deaf to it
+from pathlib import Path
+from dstl_cli.base.atomic import atomic_output
+with atomic_output(Path(sys.argv[1])) as stream:
+    stream.write(b"half")
+    stream.flush()
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(atomic.__file__).parents[2])}
+
+
+def start_writer(path: Path) -> "subprocess.Popen[str]":
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+def test_leftovers_of_killed_processes_go_but_living_writers_keep_theirs(tmp_path: Path) -> None:
+    dead, living = start_writer(tmp_path / "dead.png"), start_writer(tmp_path / "living.png")
+    try:
+        assert remove_stale_temporaries(tmp_path) == 0
+        dead.send_signal(signal.SIGKILL)
+        dead.wait()
+        assert len(names(tmp_path)) == 2
+        assert remove_stale_temporaries(tmp_path) == 1
+        (only,) = names(tmp_path)
+        assert only.startswith(".living.png.")
+        living.send_signal(signal.SIGINT)
+        living.wait()
+        assert names(tmp_path) == []
+    finally:
+        for child in (dead, living):
+            child.kill()
+            child.wait()
+            assert child.stdout is not None
+            child.stdout.close()
+
+
+def test_own_files_in_progress_stay_and_only_our_names_go(tmp_path: Path) -> None:
+    others = [".x.png.12-abc.dstl-tmp", "x.png.12-0123456789abcdef.dstl-tmp", "notes.dstl-tmp", "a.png"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"")
+    leftover = tmp_path / f".x.png.{os.getpid()}-0123456789abcdef.dstl-tmp"  # our own number, reused
+    leftover.write_bytes(b"half")
+    with atomic_output(tmp_path / "out.png") as stream:
+        stream.write(b"1")
+        assert remove_stale_temporaries(tmp_path) == 1
+    assert names(tmp_path) == sorted([*others, "out.png"])
+    assert remove_stale_temporaries(tmp_path / "missing") == 0
+
+
+def test_without_locks_the_process_number_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "_lock", lambda handle: None)
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    for number in (os.getpid(), child.pid, 10**30):
+        (tmp_path / f".x.png.{number}-0123456789abcdef.dstl-tmp").write_bytes(b"")
+    assert remove_stale_temporaries(tmp_path) == 1
+    assert not any(f".{child.pid}-" in name for name in names(tmp_path))
+
+
+def test_tidying_between_creation_and_lock_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file deleted just before its writer locks it is noticed, and another one is made."""
+    honest = atomic._lock
+    calls: list[int] = []
+
+    def late(handle: int) -> bool | None:
+        calls.append(handle)
+        if len(calls) == 1:
+            for name in names(tmp_path):
+                (tmp_path / name).unlink()
+        return honest(handle)
+
+    monkeypatch.setattr(atomic, "_lock", late)
+    write(tmp_path / "out.png", b"1")
+    assert len(calls) == 2
+    assert names(tmp_path) == ["out.png"]
+
+
+def test_same_file_sees_through_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    first = tmp_path / "a.png"
+    first.write_bytes(b"1")
+    (tmp_path / "soft.png").symlink_to(first)
+    os.link(first, tmp_path / "hard.png")
+    (tmp_path / "folder").symlink_to(tmp_path / "sub")
+    (tmp_path / "loop").symlink_to("loop")
+    assert same_file(first, Path("a.png"))
+    assert same_file(first, tmp_path / "soft.png")
+    assert same_file(first, tmp_path / "hard.png")
+    assert same_file(first, tmp_path / "sub" / ".." / "a.png")
+    assert same_file(tmp_path / "sub" / "new.png", tmp_path / "folder" / "new.png")
+    assert not same_file(first, tmp_path / "new.png")
+    assert not same_file(first, tmp_path / "loop")
+    (tmp_path / "b.png").write_bytes(b"1")
+    assert not same_file(first, tmp_path / "b.png")

@@ -1,0 +1,452 @@
+"""Groups of similar patches: kernels equal to the naive ones, tiles that cover, and laws of the whole pipeline."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import naive_groups as naive
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dstl_cli.denoising.channels import Execution
+from dstl_cli.denoising.grouped import (
+    Grid,
+    cut_tiles,
+    denoise_groups,
+    find_groups,
+    patch_coder,
+    reference_positions,
+    spread,
+    threshold_stage,
+)
+from dstl_cli.denoising.settings import GroupSettings
+from dstl_cli.measure.metrics import peak_signal_noise_ratio
+from dstl_cli.patches.kernels import grouped as kernels
+from dstl_cli.transforms.transform import Transform
+
+psnr = partial(peak_signal_noise_ratio, data_range=255)
+
+Array32 = NDArray[np.float32]
+DCT = Transform.fixed(8)
+ONE = Execution()
+
+
+def noisy_part(camera: NDArray[np.uint8], shape: tuple[int, int], sigma: float, seed: int = 0) -> Array32:
+    """A crop of the photograph with noise."""
+    noise = sigma * np.random.default_rng(seed).standard_normal(shape)
+    return (camera[20 : 20 + shape[0], 30 : 30 + shape[1]] + noise).astype(np.float32)
+
+
+def denoised(picture: NDArray[Any], sigma: float, transform: Transform = DCT, **changes: Any) -> Array32:
+    """A grey picture denoised on one thread, with some of the settings changed."""
+    config = GroupSettings.for_sigma(sigma, **changes)
+    return denoise_groups([np.asarray(picture, dtype=np.float32)], [sigma], transform, config, ONE)[0]
+
+
+# Kernels.
+
+
+@given(st.lists(st.integers(-1, 6), min_size=1, max_size=60), st.data())
+def test_smallest_are_the_first_of_a_stable_sort(values: list[int], data: st.DataObject) -> None:
+    floats = np.array(values, dtype=np.float32)
+    chosen = np.empty(data.draw(st.integers(1, len(values))), dtype=np.int32)
+    floats[floats < 0] = -1.0
+    kernels.smallest(floats.view(np.int32), chosen.size, chosen)
+    assume(np.count_nonzero(floats < 0) <= chosen.size)
+    assert chosen.tolist() == naive.smallest(floats, chosen.size)
+
+
+@given(st.data())
+def test_groups_are_the_nearest_patches_by_brute_force(data: st.DataObject) -> None:
+    """Whole numbers of few values: distances are exact and ties are many."""
+    side, radius = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 6))
+    height, width = (data.draw(st.integers(side, 14)) for _ in range(2))
+    levels = data.draw(st.sampled_from([1, 2, 50]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    guide = rng.integers(0, levels, (data.draw(st.sampled_from([1, 3])), height, width)).astype(np.float32)
+    room = min(radius + 1, height - side + 1) * min(radius + 1, width - side + 1)
+    rows, columns = (np.sort(rng.permutation(length - side + 1)[:3]) for length in (height, width))
+    groups = np.full((rows.size * columns.size, data.draw(st.integers(1, room))), -1, dtype=np.int32)
+    kernels.match(guide, rows, columns, side, radius, groups)
+    references = [(r, c) for r in rows for c in columns]
+    for (r, c), group in zip(references, groups, strict=True):
+        assert group.tolist() == naive.similar(guide, int(r), int(c), side, radius, groups.shape[1])
+
+
+@pytest.mark.parametrize(("inner", "count", "width"), [(4, 2, 1), (4, 8, 7), (36, 36, 64), (64, 68, 16)])
+def test_products(inner: int, count: int, width: int) -> None:
+    rng = np.random.default_rng(inner)
+    left = rng.standard_normal((inner, count + 3)).astype(np.float32)
+    rows = rng.standard_normal((inner, width)).astype(np.float32)
+    out = np.empty((count, width), dtype=np.float32)
+    kernels.multiply(left, 3, rows, out)
+    np.testing.assert_allclose(out, left[:, 3:].astype(float).T @ rows.astype(float), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(("count", "part", "width"), [(4, 4, 1), (8, 4, 7), (72, 36, 64)])
+def test_gram(count: int, part: int, width: int) -> None:
+    rows = np.random.default_rng(count).standard_normal((count, width)).astype(np.float32)
+    out = np.full((part, count), np.nan, dtype=np.float32)
+    kernels.gram(rows, out)
+    upper = np.triu_indices(part, 0, count)
+    expected = rows[:part].astype(float) @ rows.astype(float).T
+    np.testing.assert_allclose(out[upper], expected[upper], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [4, 8, 36, 52, 64])
+def test_solve(size: int) -> None:
+    rng = np.random.default_rng(size)
+    root = rng.standard_normal((size, size))
+    matrix, right = root @ root.T + size * np.eye(size), rng.standard_normal((size, size))
+    system = np.hstack((matrix, right)).astype(np.float32)
+    system[np.tril_indices(size, -1)] = np.nan  # not looked at
+    kernels.solve(system)
+    np.testing.assert_allclose(system[:, size:], np.linalg.solve(matrix, right), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("side", "size", "condition", "sigma"),
+    [(1, 2, 1.0, 3.0), (2, 4, 1.0, 9.0), (3, 8, 2.0, 20.0), (8, 16, 1.0, 20.0), (8, 2, 4.0, 20.0)],
+)
+def test_threshold_groups_is_the_definition(
+    camera: NDArray[np.uint8],
+    make_transform: Callable[..., Transform],
+    side: int,
+    size: int,
+    condition: float,
+    sigma: float,
+) -> None:
+    transform = make_transform(side, condition)
+    check_threshold(noisy_part(camera, (20, 23), sigma), transform, size, sigma, seed=1)
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.floats(1.0, 5.0), st.integers(0, 1000), st.booleans())
+def test_threshold_groups_is_the_definition_on_any_group(
+    side: int, power: int, condition: float, seed: int, dct: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    u, v = (np.linalg.qr(rng.standard_normal((side**2, side**2)))[0] for _ in range(2))
+    spectrum = np.geomspace(1.0, 1.0 / condition, side**2)
+    transform = Transform.fixed(side) if dct else Transform(side, (u * spectrum) @ v.T, "test")
+    picture = (100 + 30 * rng.standard_normal((9, 11))).astype(np.float32)
+    check_threshold(picture, transform, 2**power, 15.0, seed)
+
+
+def check_threshold(picture: Array32, transform: Transform, size: int, sigma: float, seed: int) -> None:
+    """The kernel against the definition, on random groups none of whose coefficients is close to its threshold."""
+    side, threshold = transform.patch_size, 2.6
+    height, width = picture.shape
+    rng = np.random.default_rng(seed)
+    rows, columns = rng.integers(0, height - side + 1, (40, size)), rng.integers(0, width - side + 1, (40, size))
+    groups = (rows * width + columns).astype(np.int32)
+    centred = transform.matrix - transform.matrix.mean(axis=1, keepdims=True)
+    limits = threshold * sigma * np.linalg.norm(centred, axis=1)
+    clear = []
+    for group in groups:
+        means, codes = naive.group_coefficients(naive.patches_at(picture, group, side), transform.matrix)
+        gaps = np.append(
+            np.abs(np.abs(means[1:]) - threshold * sigma), np.abs(np.abs(codes) - limits)[:, limits > 1e-6]
+        )
+        clear.append(gaps.min(initial=np.inf) > 1e-3)
+    groups = groups[clear][:20]
+    assert len(groups) >= 5
+
+    total, weights = np.zeros((2, height, width), dtype=np.float32)
+    forward, backward = patch_coder(transform)
+    thresholds = (threshold * sigma * np.linalg.norm(forward, axis=0)).astype(np.float32)
+    kernels.threshold_groups(picture, groups, side, forward, backward, thresholds, total, weights)
+    expected, expected_weights = np.zeros((height, width)), np.zeros(height * width)
+    for group in groups:
+        estimate, weight = naive.threshold_group(
+            naive.patches_at(picture, group, side), transform.matrix, threshold, sigma
+        )
+        naive.add_at(expected, weight * estimate, group)
+        np.add.at(expected_weights, group, weight)
+    np.testing.assert_allclose(weights.ravel(), expected_weights, rtol=1e-5, atol=0)
+    np.testing.assert_allclose(total, expected, rtol=0, atol=0.02)
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(1, 20),
+    st.floats(0, 0.9),
+    st.floats(0, 1),
+    st.sampled_from([1.0, 20.0, 300.0]),
+    st.integers(0, 1000),
+)
+def test_ridge_groups_is_the_definition(
+    side: int, size: int, left: float, removed: float, sigma: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    pilot = (128 + 30 * rng.standard_normal((10, 12))).astype(np.float32)
+    noisy = (pilot + sigma * rng.standard_normal(pilot.shape)).astype(np.float32)
+    current = (noisy + np.float32(removed) * (pilot - noisy)).astype(np.float32)
+    rows, columns = rng.integers(0, 11 - side, (6, size)), rng.integers(0, 13 - side, (6, size))
+    groups = (rows * 12 + columns).astype(np.int32)
+    sums = np.zeros((3, *pilot.shape), dtype=np.float32)
+    kernels.ridge_groups(noisy, current, pilot, groups, side, np.float32(sigma), np.float32(left), *sums)
+    expected = np.zeros((2, *pilot.shape))
+    uses = np.zeros(pilot.size)
+    for group in groups:
+        noisy_patches, current_patches, pilot_patches = (
+            naive.patches_at(picture, group, side) for picture in (noisy, current, pilot)
+        )
+        estimate, remaining = naive.ridge_group(noisy_patches, current_patches, pilot_patches, sigma, left)
+        naive.add_at(expected[0], estimate, group)
+        naive.add_at(expected[1], remaining, group)
+        np.add.at(uses, group, 1)
+    np.testing.assert_array_equal(sums[2].ravel(), uses)
+    covered = naive.spread(uses.reshape(pilot.shape), side)
+    np.testing.assert_allclose(sums[:2], expected, rtol=0, atol=0.01 * covered.max() + 2e-5 * sigma * covered.max())
+
+
+# Tiles.
+
+
+@given(
+    st.tuples(st.integers(9, 300), st.integers(9, 300)),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.integers(0, 8),
+    st.integers(0, 30),
+)
+def test_tiles_hold_every_reference_once_and_all_it_can_see(
+    shape: tuple[int, int], side: int, stride: int, shift: int, radius: int
+) -> None:
+    assume(max(stride, shift) <= side)
+    grid = Grid(patch_size=side, stride=stride, shift=shift, radius=radius, group=1)
+    rows, columns = (reference_positions(length, grid) for length in shape)
+    for positions, length in ((rows, shape[0]), (columns, shape[1])):
+        assert positions[0] == 0
+        assert positions[-1] == length - side
+        assert np.diff(positions).max(initial=0) <= side  # no gap between patches
+    found = []
+    for tile in cut_tiles(shape, grid):
+        (top, bottom), (left, right) = ((part.start, part.stop) for part in tile.box)
+        found += [(r + top, c + left) for r in tile.rows for c in tile.columns]
+        for local, first, last, length in (
+            (tile.rows, top, bottom, shape[0]),
+            (tile.columns, left, right, shape[1]),
+        ):
+            assert first == max(local[0] + first - radius, 0)
+            assert last == min(local[-1] + first + radius + side, length)
+    assert sorted(found) == [(r, c) for r in rows for c in columns]
+
+
+def test_groups_do_not_depend_on_the_tiles(camera: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = camera[:70, :90].astype(np.float32)
+    grid = Grid(patch_size=6, stride=5, shift=2, radius=8, group=20)
+
+    def groups_in_the_picture() -> dict[tuple[int, int], list[tuple[int, int]]]:
+        found = {}
+        groups = find_groups([guide], grid, ONE)
+        for tile, corners in zip(groups.tiles, groups.corners, strict=True):
+            top, left = (part.start for part in tile.box)
+            width = tile.box[1].stop - left
+            references = [(r + top, c + left) for r in tile.rows for c in tile.columns]
+            for reference, group in zip(references, corners, strict=True):
+                found[reference] = [(corner // width + top, corner % width + left) for corner in group]
+        return found
+
+    whole = groups_in_the_picture()
+    assert all(reference in group for reference, group in whole.items())
+    monkeypatch.setattr("dstl_cli.denoising.grouped.TILE", (16, 24))
+    assert groups_in_the_picture() == whole
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(0, 100))
+def test_spread(height: int, width: int, side: int, seed: int) -> None:
+    assume(side <= min(height, width))
+    weights = np.random.default_rng(seed).integers(0, 5, (height, width)).astype(np.float32)
+    weights[height - side + 1 :] = 0
+    weights[:, width - side + 1 :] = 0
+    np.testing.assert_array_equal(spread(weights, side), naive.spread(weights, side))
+
+
+# The patch coder.
+
+
+@pytest.mark.parametrize("condition", [1.0, 5.0])
+@pytest.mark.parametrize("side", [1, 2, 8])
+def test_codes_go_back_to_the_patches(make_transform: Callable[..., Transform], side: int, condition: float) -> None:
+    patches = np.random.default_rng(0).uniform(0, 255, (7, side**2)).astype(np.float32)
+    for transform in (make_transform(side, condition), Transform.fixed(side)):
+        forward, backward = patch_coder(transform)
+        assert all(length % 4 == 0 for length in forward.shape)
+        codes = patches @ forward[: side**2]
+        np.testing.assert_allclose(codes[:, 0], patches.mean(axis=1) * side, rtol=1e-5)
+        np.testing.assert_allclose((codes @ backward)[:, : side**2], patches, rtol=0, atol=0.01)
+
+
+def test_the_dct_has_one_code_for_the_mean_and_one_for_each_other_wave() -> None:
+    assert patch_coder(DCT)[0].shape == (64, 64)
+
+
+# The first stage.
+
+
+def test_a_threshold_of_zero_keeps_all(camera: NDArray[np.uint8]) -> None:
+    noisy = noisy_part(camera, (30, 33), 20.0)
+    groups = find_groups([noisy], Grid(patch_size=8, stride=4, shift=0, radius=5, group=4), ONE)
+    np.testing.assert_allclose(threshold_stage(noisy, 20.0, groups, 0.0, DCT, ONE), noisy, rtol=0, atol=1e-3)
+
+
+# The pipeline.
+
+
+@pytest.mark.parametrize("sigma", [5.0, 25.0, 50.0, 100.0])
+def test_noise_is_removed(camera: NDArray[np.uint8], sigma: float) -> None:
+    noisy = noisy_part(camera, (96, 96), sigma)
+    clean = camera[20:116, 30:126].astype(float)
+    before, after = (psnr(clean, picture.astype(float)) for picture in (noisy, denoised(noisy, sigma)))
+    assert after > before + {5.0: 2.0, 25.0: 6.5, 50.0: 9.0, 100.0: 11.5}[sigma]
+
+
+def test_more_passes_are_better_than_the_first_stage_alone(camera: NDArray[np.uint8]) -> None:
+    noisy = noisy_part(camera, (96, 96), 25.0)
+    clean = camera[20:116, 30:126].astype(float)
+    alone, all_passes = (psnr(clean, denoised(noisy, 25.0, passes=passes).astype(float)) for passes in (0, 6))
+    assert all_passes > alone + 0.2
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_same_bytes_on_any_number_of_threads(camera: NDArray[np.uint8], channels: int) -> None:
+    pictures = [noisy_part(camera, (90, 98), 20.0, seed) for seed in range(channels)]
+    config = GroupSettings.for_sigma(20.0, passes=3)
+    one, two, five = (denoise_groups(pictures, [20.0] * channels, DCT, config, Execution(jobs)) for jobs in (1, 2, 5))
+    for a, b, c in zip(one, two, five, strict=True):
+        assert a.tobytes() == b.tobytes() == c.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 50), (7, 9), (8, 8), (200, 13), (6, 70), (3, 2)])
+@pytest.mark.parametrize("sigma", [3.0, 20.0, 60.0, 5000.0])
+def test_any_size(camera: NDArray[np.uint8], shape: tuple[int, int], sigma: float) -> None:
+    picture = np.resize(camera, shape) + np.random.default_rng(0).standard_normal(shape)
+    result = denoised(picture, sigma)
+    assert result.shape == shape
+    assert result.dtype == np.float32
+    assert np.isfinite(result).all()
+    assert result.min() > picture.min() - 40
+    assert result.max() < picture.max() + 40
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (8, 8), (30, 41), (70, 130)])
+@pytest.mark.parametrize("value", [0.0, 255.0, -90.0])
+@pytest.mark.parametrize("sigma", [1.0, 25.0, 100.0])
+def test_a_constant_picture_stays(shape: tuple[int, int], value: float, sigma: float) -> None:
+    np.testing.assert_allclose(denoised(np.full(shape, value), sigma), value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_flat_picture_becomes_flat() -> None:
+    noisy = 90 + 20 * np.random.default_rng(3).standard_normal((96, 96))
+    assert denoised(noisy, 20.0).std() < 1.6
+
+
+@pytest.mark.parametrize("sigma", [1e-6, 1e-3, 0.05, 0.5])
+def test_little_noise_changes_little(camera: NDArray[np.uint8], sigma: float) -> None:
+    noisy = noisy_part(camera, (60, 60), sigma)
+    difference = denoised(noisy, sigma) - noisy
+    assert float(np.sqrt(np.mean(difference**2))) < 1.2 * sigma + 0.02
+
+
+def test_a_constant_added_to_the_picture_is_added_to_the_result(camera: NDArray[np.uint8]) -> None:
+    noisy = noisy_part(camera, (60, 60), 20.0)
+    shifted = denoised(np.rint(noisy) + 64, 20.0)
+    np.testing.assert_allclose(shifted - 64, denoised(np.rint(noisy), 20.0), rtol=0, atol=0.05)
+
+
+def test_a_channel_without_noise_comes_back_as_it_is(camera: NDArray[np.uint8]) -> None:
+    pictures = [noisy_part(camera, (40, 40), 20.0, seed) for seed in range(3)]
+    config = GroupSettings.for_sigma(20.0)
+    for clean in range(3):
+        sigmas = [0.0 if index == clean else 20.0 for index in range(3)]
+        results = denoise_groups(pictures, sigmas, DCT, config, ONE)
+        for index in range(3):
+            assert np.array_equal(results[index], pictures[index]) == (index == clean)
+    results = denoise_groups(pictures, [0.0] * 3, DCT, config, ONE)
+    assert all(np.array_equal(a, b) for a, b in zip(results, pictures, strict=True))
+
+
+def test_constant_channels_do_not_change_the_others(camera: NDArray[np.uint8]) -> None:
+    picture, flat = noisy_part(camera, (60, 60), 20.0), np.full((60, 60), np.float32(7.0))
+    results = denoise_groups([picture, flat, flat], [20.0, 20.0, 0.0], DCT, GroupSettings.for_sigma(20.0), ONE)
+    np.testing.assert_allclose(results[0], denoised(picture, 20.0), rtol=0, atol=1e-3)
+
+
+def test_chrominance_uses_the_groups_of_the_luminance(camera: NDArray[np.uint8]) -> None:
+    """Two channels of one structure: the one with more noise gains from groups found on the other."""
+    luminance, chrominance = noisy_part(camera, (90, 90), 5.0), noisy_part(camera, (90, 90), 50.0, seed=1)
+    clean = camera[20:110, 30:120].astype(float)
+    config = GroupSettings.for_sigma(50.0)
+    together = denoise_groups([luminance, chrominance], [5.0, 50.0], DCT, config, ONE)[1]
+    alone = denoise_groups([chrominance], [50.0], DCT, config, ONE)[0]
+    assert psnr(clean, together.astype(float)) > psnr(clean, alone.astype(float)) + 0.5
+
+
+@pytest.mark.parametrize("sigmas", [(20.0,), (20.0, 20.0, 20.0), (20.0, 0.0, 5.0), (0.0, 20.0, 20.0)])
+def test_progress_grows_to_one(camera: NDArray[np.uint8], sigmas: tuple[float, ...]) -> None:
+    shares: list[float] = []
+    pictures = [camera.astype(np.float32)] * len(sigmas)
+    config = GroupSettings.for_sigma(20.0, passes=2)
+    denoise_groups(pictures, sigmas, DCT, config, Execution(2, shares.append))
+    assert shares == sorted(set(shares))
+    assert shares[-1] == pytest.approx(1.0)
+    assert len(shares) > 10
+
+
+def test_the_input_is_left_alone(camera: NDArray[np.uint8]) -> None:
+    picture = noisy_part(camera, (40, 40), 20.0)
+    picture.flags.writeable = False
+    before = picture.copy()
+    denoised(picture, 20.0)
+    assert np.array_equal(picture, before)
+
+
+def test_a_stride_that_leaves_gaps_is_refused() -> None:
+    with pytest.raises(ValueError, match="3x3 pixels; best needs at least 4x4"):
+        denoise_groups([np.ones((9, 9), np.float32)], [1.0], Transform.fixed(3), GroupSettings(), ONE)
+
+
+# Settings.
+
+
+BAD_SETTINGS: dict[str, list[Any]] = {
+    "window_radius": [0, 65],
+    "first_stride": [0],
+    "first_group": [1],
+    "threshold": [-0.1, float("nan")],
+    "chroma_threshold": [-0.1],
+    "patch_size": [0, 33],
+    "stride": [0, 7],
+    "group": [0],
+    "passes": [-1],
+    "matchings": [0],
+    "grid_shift": [-1],
+    "noise_kept": [1.0, -0.1],
+    "guide_noise": [1.1, -0.1],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, bad in BAD_SETTINGS.items() for value in bad])
+def test_bad_settings_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        replace(GroupSettings(), **{name: value})
+
+
+@given(st.floats(0, 1e6))
+def test_settings_for_any_noise(sigma: float) -> None:
+    config = GroupSettings.for_sigma(sigma)
+    shares = [config.noise_after(number) for number in range(config.passes)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] == 0
+    assert all(0 <= config.shift_of(number) < config.stride for number in range(config.matchings))
+    assert GroupSettings.for_sigma(sigma, group=5).group == 5
+
+
+def test_settings_refuse_bad_noise() -> None:
+    with pytest.raises(ValueError, match="sigma must be"):
+        GroupSettings.for_sigma(-1.0)
