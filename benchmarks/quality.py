@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.denoising.channels import TransformSource
-from dstl_cli.denoising.pipeline import Request, denoise_pixels
+from dstl_cli.denoising.pipeline import denoise_pixels
+from dstl_cli.denoising.plan import TransformSource
+from dstl_cli.denoising.survey import Request
 from dstl_cli.measure.metrics import peak_signal_noise_ratio
 from dstl_cli.noise.synthetic import add_noise
 from dstl_cli.picture.read import read_picture

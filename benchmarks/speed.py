@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.denoising.channels import Execution, Plane
+from dstl_cli.base.threads import Execution, available_cores
 from dstl_cli.denoising.paper import estimate_image, make_coder
-from dstl_cli.denoising.pipeline import available_cores
 from dstl_cli.denoising.settings import PaperSettings
 from dstl_cli.learning.settings import most_coefficients
 from dstl_cli.patches.grid import extract, positions
+from dstl_cli.pixels.planes import Plane
 from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.transform import Transform
 

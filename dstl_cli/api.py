@@ -6,8 +6,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.denoising.channels import TransformSource
-from dstl_cli.denoising.pipeline import Request, channel_sigmas, denoise_pixels
+from dstl_cli.denoising.pipeline import denoise_pixels
+from dstl_cli.denoising.plan import TransformSource
+from dstl_cli.denoising.survey import Request, channel_sigmas
 from dstl_cli.learning.collection_settings import CollectionSettings
 from dstl_cli.learning.on_collection import learn_from_pictures
 from dstl_cli.measure.metrics import peak_signal_noise_ratio as peak_signal_noise_ratio

@@ -1,12 +1,16 @@
 """Work cut into parts, on several threads, with the results in the order of the parts."""
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
+
+from dstl_cli.base.progress import Progress, part_of
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -94,3 +98,37 @@ def in_order(run: Callable[[Part], Result], parts: Iterable[Part], jobs: int) ->
             finally:
                 for future in waiting:
                     future.cancel()
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def allocated(shape: tuple[int, int], dtype: Any) -> Any:
+    """An array in memory."""
+    import numpy as np
+
+    return np.empty(shape, dtype)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How work is done: on how many threads, who is told how far it is, and where large arrays are kept."""
+
+    threads: int = 1
+    progress: Progress | None = None
+    allocate: "Callable[[tuple[int, int], Any], Any]" = allocated
+
+    def over(self, parts: Sequence[Part], run: Callable[[Part], Result]) -> Iterator[Result]:
+        """Results of `run` over the parts in order."""
+        for done, result in enumerate(in_order(run, parts, self.threads), start=1):
+            yield result
+            if self.progress is not None:
+                self.progress(done / len(parts))
+
+    def part(self, index: int, count: int) -> "Execution":
+        """The execution of the index-th of `count` equal parts of the work."""
+        return replace(self, progress=part_of(self.progress, index, count))

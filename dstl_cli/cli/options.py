@@ -14,7 +14,7 @@ from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from dstl_cli.denoising.pipeline import Request
+    from dstl_cli.denoising.survey import Request
 
 Made = TypeVar("Made")
 
@@ -140,8 +140,8 @@ def build_request(
     """The request that the options make; what has no effect or is out of range is refused before a file is read."""
     entry, kept = QUALITIES[quality], transform is not None
     made = checked(lambda **given: entry.make(given, transform=kept, adapt=adapt), settings, ("adapt",))
-    from dstl_cli.denoising.channels import TransformSource
-    from dstl_cli.denoising.pipeline import Request
+    from dstl_cli.denoising.plan import TransformSource
+    from dstl_cli.denoising.survey import Request
     from dstl_cli.transforms.files import load_transform
     from dstl_cli.transforms.ready import ready_transform
 

@@ -1,51 +1,29 @@
-"""One road for every picture: pixels to working channels, the engine of the quality, and back to pixels."""
+"""One road for every picture: the survey makes the plan, and with the plan any part of the picture is denoised."""
 
-import os
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.base.checks import check_sigma
 from dstl_cli.base.progress import Progress
-from dstl_cli.base.registry import load
-from dstl_cli.base.threads import one_blas_thread
-from dstl_cli.denoising.channels import Channels, Estimate, Execution, TransformSource
-from dstl_cli.denoising.qualities import QUALITIES, Quality
-from dstl_cli.noise.estimate import estimate_channels
-from dstl_cli.pixels import colour
+from dstl_cli.base.scratch import Memory
+from dstl_cli.base.threads import Execution, available_cores, one_blas_thread
+from dstl_cli.denoising.plan import Plan, with_base_apart
+from dstl_cli.denoising.survey import Request, survey
+from dstl_cli.pixels.colour import from_channels
 from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.planes import Box, Plane
+from dstl_cli.pixels.source import ArraySource, PixelSource, bands
 from dstl_cli.transforms.transform import Iteration, Transform
 
 Pixels = NDArray[np.generic]
+Floats = NDArray[np.floating[Any]]
 
-
-@dataclass(frozen=True)
-class Request:
-    """How pictures are to be denoised: the quality with its settings, the transform's source, and the threads.
-
-    jobs: threads, all cores if not given; the result is the same for any number.
-    """
-
-    quality: Quality
-    settings: Any
-    source: TransformSource = field(default_factory=TransformSource)
-    jobs: int | None = None
-
-    @classmethod
-    def named(
-        cls, quality: str, *, source: TransformSource | None = None, jobs: int | None = None, **given: Any
-    ) -> "Request":
-        """The request for a quality by its name, with some settings changed."""
-        entry, source = QUALITIES[quality], source or TransformSource()
-        settings = entry.make(given, transform=source.given is not None, adapt=source.adapt)
-        return cls(entry, settings, source, jobs)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The settings that count, by name."""
-        return self.quality.facts(self.settings)
+STRIP_PIXELS = 8_000_000  # denoised at a time, where little is needed around them
+STRIP_ROWS = 64  # strips are as high as some rows of tiles
+LARGEST_OVERHEAD = 1.25  # windows of strips may have so many times the pixels of the strips
 
 
 @dataclass(frozen=True)
@@ -60,6 +38,13 @@ class DenoiseRecord:
     transform: Transform | None = None
     history: tuple[Iteration, ...] = ()
     settings: dict[str, Any] | None = None
+    plan: Plan | None = None
+
+    @classmethod
+    def of(cls, plan: Plan) -> "DenoiseRecord":
+        """What a plan tells."""
+        settings = plan.facts() if plan.transform is not None else None
+        return cls(plan.sigmas, plan.warnings, plan.transform, plan.history, settings, plan)
 
 
 @dataclass(frozen=True)
@@ -77,61 +62,93 @@ def denoise_pixels(
     *,
     depth: Depth | None = None,
     progress: Progress | None = None,
+    memory: Memory | None = None,
 ) -> Denoised:
-    """Denoise a grey (H, W) or RGB (H, W, 3) picture; dtype and shape stay.
-
-    sigma: noise deviation on the 0-255 scale for whole numbers, in the array's own units for floats; None: it is
-    estimated, channel by channel. One transform, learnt on the luminance, serves all channels.
-    depth: what the numbers mean where the dtype does not tell it.
-    """
-    colour.check_pixels(pixels)
-    if sigma is not None and check_sigma(sigma) == 0:
-        return Denoised(pixels.copy(), DenoiseRecord((0.0,)))
-    if pixels.ndim == 3 and colour.is_grey(pixels):
-        grey = denoise_pixels(pixels[..., 0], sigma, request, depth=depth, progress=progress)
-        return Denoised(np.stack([grey.pixels] * 3, axis=-1), grey.record)
-    own = depth or Depth.of(pixels.dtype)
-    sigmas, warnings = channel_sigmas(pixels, sigma, own)
-    if not any(sigmas):
-        return Denoised(pixels.copy(), DenoiseRecord(sigmas, warnings))
-    scaled = own.for_sigma(max(sigmas))
-    sigma_unit = 1.0 if scaled.data_range is not None else scaled.unit  # whole numbers have it on the 0-255 scale
-    channels = Channels(
-        lambda index: colour.working_channel(pixels, index, scaled),
-        tuple(deviation / sigma_unit for deviation in sigmas),
-        scaled.data_range if colour.channel_count(pixels) == 1 else None,
-    )
-    estimate, settings = denoise_channels(channels, request, progress=progress)
-    record = DenoiseRecord(sigmas, warnings, estimate.transform, estimate.history, settings)
-    return Denoised(colour.from_channels(estimate.images, scaled), record)
+    """Denoise a grey (H, W) or RGB (H, W, 3) picture; dtype and shape stay. For sigma and depth see `survey`."""
+    source = ArraySource(pixels)
+    plan = survey(source, sigma, request, depth=depth)
+    result = np.empty(pixels.shape, plan.depth.dtype)
+    for box, part in denoised_rows(source, plan, request.jobs, progress=progress, memory=memory):
+        result[box.top : box.bottom] = part
+    return Denoised(result, DenoiseRecord.of(plan))
 
 
-def denoise_channels(
-    channels: Channels, request: Request, *, progress: Progress | None = None
-) -> tuple[Estimate, dict[str, Any]]:
-    """Denoise the working channels of one picture; also all settings that made the result."""
-    settings = request.settings.resolved(channels.sigmas, request.source.patch_size(request.settings))
-    execution = Execution(request.jobs or available_cores(), progress)
+def denoised_rows(
+    source: PixelSource,
+    plan: Plan,
+    jobs: int | None = None,
+    *,
+    progress: Progress | None = None,
+    memory: Memory | None = None,
+) -> Iterator[tuple[Box, Pixels]]:
+    """The denoised picture in pieces of whole rows, from top to bottom, each with its box."""
+    memory = memory or Memory()
+    boxes = strips(plan, memory)
+    execution = Execution(jobs or available_cores(), progress, memory.allocator(plan.working_bytes(boxes[0])))
+    for number, box in enumerate(boxes):
+        yield from _denoised_box(source, box, plan, execution.part(number, len(boxes)))
+
+
+def strips(plan: Plan, memory: Memory) -> list[Box]:
+    """Strips that fit into memory, if their windows are not much larger than they are; else the whole picture."""
+    height, width = plan.shape
+    whole = Box.whole(plan.shape)
+    if plan.transform is None or (height * width <= STRIP_PIXELS and memory.holds(plan.working_bytes(whole))):
+        return [whole]
+    rows = max(1, STRIP_PIXELS // (width * STRIP_ROWS)) * STRIP_ROWS
+    while rows > STRIP_ROWS and not memory.holds(plan.working_bytes(Box(0, 0, min(rows, height), width))):
+        rows = rows // (2 * STRIP_ROWS) * STRIP_ROWS or STRIP_ROWS
+    middle = plan.window(Box(height // 2, 0, min(height, height // 2 + rows), width))
+    if middle.shape[0] > LARGEST_OVERHEAD * rows:
+        return [whole]
+    return [Box(top, 0, min(top + rows, height), width) for top in range(0, height, rows)]
+
+
+def denoise_region(window: Pixels, box: Box, plan: Plan, *, jobs: int | None = None) -> Pixels:
+    """Denoise a box of a picture, given the pixels of `plan.window(box)`: the same bytes as in the whole picture."""
+    at_hand = plan.window(box)
+    if window.shape[:2] != at_hand.shape:
+        raise ValueError(
+            f"This box needs a window of {at_hand.shape[1]} x {at_hand.shape[0]} pixels, "
+            f"not {window.shape[1]} x {window.shape[0]}."
+        )
+    source = ArraySource(window, at_hand.top, at_hand.left)
+    execution = Execution(jobs or available_cores())
+    return np.concatenate([rows for _, rows in _denoised_box(source, box, plan, execution)])
+
+
+def _denoised_box(source: PixelSource, box: Box, plan: Plan, execution: Execution) -> Iterator[tuple[Box, Pixels]]:
+    """A box of the picture, in pieces of whole rows."""
+    if plan.transform is None:
+        for rows in bands(box):
+            yield rows, source.window(rows).astype(plan.depth.dtype)
+        return
+    planes = [_plane(source, index, plan.window(box), plan, execution) for index in range(len(plan.centres))]
+    apart = [with_base_apart(plane, plan.steep) for plane in planes]
+    del planes
     with one_blas_thread():
-        estimate: Estimate = load(request.quality.engine)(channels, settings, request.source, execution)
-    return estimate, request.quality.facts(settings)
+        denoised = plan.stages([plane for plane, _ in apart], execution)
+    for rows in bands(box):
+        images = []
+        for plane, (_, base), centre in zip(denoised, apart, plan.centres, strict=True):
+            values: Floats = np.array(plane.window(rows), dtype=plan.result_type)
+            if base is not None:
+                values += base.window(rows)
+            values += centre
+            if plan.data_range is not None:
+                np.clip(values, *plan.data_range, out=values)
+            images.append(values)
+        pixels = from_channels(images, plan.depth)
+        repeated = plan.statistics.equal_channels and len(source.shape) == 3
+        yield rows, np.stack([pixels] * 3, axis=-1) if repeated else pixels
 
 
-def channel_sigmas(
-    pixels: Pixels, sigma: float | None, depth: Depth | None = None
-) -> tuple[tuple[float, ...], tuple[str, ...]]:
-    """Noise deviation of each working channel, given or else estimated, and what to say about the estimates.
-
-    Colour is estimated in red, green and blue, where clipping can be seen, and carried over to the working basis.
-    """
-    if sigma is not None:
-        return (float(sigma),) * colour.channel_count(pixels), ()
-    deviations, warnings = estimate_channels(pixels, depth or Depth.of(pixels.dtype))
-    return tuple(deviations if pixels.ndim == 2 else colour.in_working_basis(deviations)), warnings
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _plane(source: PixelSource, index: int, box: Box, plan: Plan, execution: Execution) -> Plane:
+    """A working channel in a box, counted from its centre."""
+    if plan.padded_shape != plan.shape:  # too small for the patches: it is all at hand
+        return Plane.whole(plan.padded(plan.channel(source.window(box), index)))
+    values = execution.allocate(box.shape, plan.result_type)
+    for rows in bands(box):
+        part = slice(rows.top - box.top, rows.bottom - box.top)
+        values[part] = plan.channel(source.window(rows), index)
+    return Plane(values, box, plan.shape)

@@ -1,6 +1,6 @@
 """The qualities by name: their settings, which of these count with which method, and the engine behind each.
 
-To add one: a settings class (see `settings.Settings`), an engine (see `channels.Engine`), and an entry in `QUALITIES`.
+To add one: a settings class (see `settings.Settings`), an engine (see `plan.Engine`), and an entry in `QUALITIES`.
 Everything the command line knows of qualities comes from here. Imports nothing heavy.
 """
 
@@ -21,7 +21,7 @@ FROM_NOTHING = frozenset({"homotopy_steps"})  # what counts only where learning 
 class Quality:
     """A registered quality.
 
-    engine: denoises channels, see `channels.Engine`. preset: chosen with --preset instead of --quality.
+    engine: see `plan.Engine`. preset: chosen with --preset instead of --quality.
     methods: those it accepts; None: all. coding: the settings that count with every method.
     learning: the settings that count where something is learnt; of those the method has of its own, the ones it uses.
     by_method: settings that count with one method only. warm_up: settings that make a first run short.
@@ -121,7 +121,7 @@ QUALITIES: Registry[Quality] = Registry(
         "fast",
         "a ready transform, nothing learnt",
         FastSettings,
-        f"{_HERE}.sliding:with_ready_transform",
+        f"{_HERE}.sliding:FAST",
         methods=("procrustes", "dct"),
         coding=_PASSES,
         by_method={"dct": OF_THE_TRANSFORM},
@@ -130,7 +130,7 @@ QUALITIES: Registry[Quality] = Registry(
         "standard",
         "a transform learnt on the picture",
         StandardSettings,
-        f"{_HERE}.sliding:with_learnt_transform",
+        f"{_HERE}.sliding:STANDARD",
         coding=OF_THE_TRANSFORM | _PASSES,
         learning=_LEARNT_ON_PICTURE,
     ),
@@ -138,14 +138,14 @@ QUALITIES: Registry[Quality] = Registry(
         "best",
         "groups of similar patches, slowest",
         BestSettings,
-        f"{_HERE}.grouped:denoise_channels",
+        f"{_HERE}.grouped:BEST",
         learning=_LEARNT_ON_PICTURE,
     ),
     Quality(
         "paper",
         "the paper's protocol",
         PaperSettings,
-        f"{_HERE}.paper:denoise_channels",
+        f"{_HERE}.paper:PAPER",
         preset=True,
         methods=PAPER_METHODS,
         warm_up={"rounds": 1},

@@ -2,156 +2,120 @@
 
 Strong noise hides the low frequencies of small patches, not those of a smaller picture, where the same patch covers
 more. So the picture of half the size is denoised first, and gives the guide and the result their low frequencies.
-
-In a pass the picture is cut into bands of patch rows that depend on its size alone, and their sums are added in order:
-the result is the same for any number of threads.
 """
 
-import math
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from dstl_cli.denoising.channels import Array32, Channels, Estimate, Execution, Floats, Learner, Plane, TransformSource
-from dstl_cli.denoising.settings import FastSettings, PatchCoding, StandardSettings
-from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform, choose_transform, learn_transform_on
+from dstl_cli.base.threads import Execution
+from dstl_cli.denoising.passes import coding_estimate, patch_average, sliding_grid, wiener_estimate
+from dstl_cli.denoising.plan import Plan, TransformSource
+from dstl_cli.learning.methods import METHODS
+from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform, choose_transform
+from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.frame import Frame
-from dstl_cli.patches.grid import Index, positions
-from dstl_cli.pixels.scales import pyramid, with_low_from
+from dstl_cli.pixels.planes import Box, Plane, averaged
+from dstl_cli.pixels.scales import depth_for, exchanged, halved, halved_shape, under, with_low_from
 from dstl_cli.transforms.transform import Transform
 
 SCALE_SIGMA = 30.0  # a scale with more noise than this gets a coarser one below it
 GUIDE_SHARE = 0.7  # of the coarser scale's frequencies that the guide takes ...
 RESULT_SHARE = 0.3  # ... and the result
-BAND_ROWS = 8  # patch rows of a band
-CHUNK = 1536  # patches worked on at a time: what fits into the cache
-ALWAYS_KEPT = 3.3  # coefficients above so many deviations are kept whatever they cost
 
 
-def with_ready_transform(
-    channels: Channels, settings: FastSettings, source: TransformSource, execution: Execution
-) -> Estimate:
-    """The engine of fast: a given, a ready or the canonical transform."""
+class SlidingEngine:
+    """Both passes with a transform that is learnt on the luminance."""
 
-    def choose(image: Array32, sigma: float, settings: FastSettings, **found: Any) -> PictureTransform:
-        return choose_transform(image, sigma, settings.patch_size, ready=found["ready"], seed=settings.seed)
+    def transform_for(
+        self, plane: Plane, noise: ChannelNoise, settings: Any, source: TransformSource, threads: int
+    ) -> PictureTransform:
+        """The transform given, or learnt on the picture."""
+        return source.found(plane, noise, settings, threads)
 
-    return _denoise(channels, settings, source, execution, choose)
+    def least_side(self, plan: Plan) -> int:
+        """A patch."""
+        return plan.patch_size
+
+    def planes(self, plan: Plan) -> float:
+        """Guide and result of one channel, and what is kept of the others."""
+        return 2.0 + len(plan.centres)
+
+    def window(self, box: Box, plan: Plan) -> Box:
+        """Two passes at every scale, and what is exchanged between scales."""
+        return _needed(box, plan, plan.shape, _depth(plan, max(plan.noise.sigmas)))
+
+    def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
+        """Each channel with the same transform; where few patches spoke for T, the result of Phi is averaged in."""
+        results = []
+        for index, plane in enumerate(planes):
+            if not plan.noise.sigmas[index]:
+                results.append(plane)
+                continue
+            share = execution.part(index, len(planes))
+            parts = [
+                denoise_plane(plane, index, transform, plan, share.part(number, len(plan.transforms)))
+                for number, transform in enumerate(plan.transforms)
+            ]
+            results.append(parts[0] if len(parts) == 1 else averaged(*parts))
+        return results
 
 
-def with_learnt_transform(
-    channels: Channels, settings: StandardSettings, source: TransformSource, execution: Execution
-) -> Estimate:
-    """The engine of standard: a transform given or learnt on the luminance."""
-    return _denoise(channels, settings, source, execution, learn_transform_on)
+class ReadyEngine(SlidingEngine):
+    """The same with a ready transform, or the canonical one."""
+
+    def transform_for(
+        self, plane: Plane, noise: ChannelNoise, settings: Any, source: TransformSource, threads: int
+    ) -> PictureTransform:
+        """The transform given, or the ready one where the picture gains by it, or the canonical one."""
+        if source.given is not None:
+            return PictureTransform(source.given)
+        if not METHODS[settings.method].learns:
+            return PictureTransform(Transform.fixed(settings.patch_size, settings.canonical))
+        return choose_transform(plane, noise, settings.patch_size, ready=source.ready, seed=settings.seed)
 
 
-def _denoise(
-    channels: Channels, settings: PatchCoding, source: TransformSource, execution: Execution, learn: Learner
-) -> Estimate:
-    """Both passes on every channel."""
-
-    def run(plane: Plane, source: TransformSource, execution: Execution) -> tuple[Floats, PictureTransform]:
-        image, sigma = plane.centred, plane.deviation
-        found = source.found(learn, image, sigma, settings, execution.threads)
-        passes = partial(denoise_guided, image, sigma, settings.error_scale or 1.0, settings.stride)
-        return plane.restored(execution.with_canonical(found.transform, passes)), found
-
-    return channels.one_by_one(settings, source, execution, run)
+STANDARD, FAST = SlidingEngine(), ReadyEngine()
 
 
-def denoise_guided(
-    image: Array32, sigma: float, error_scale: float, stride: int, transform: Transform, execution: Execution
-) -> Array32:
+def denoise_plane(plane: Plane, index: int, transform: Transform, plan: Plan, execution: Execution) -> Plane:
     """Both passes at every scale, coarsest first, with one transform."""
-    depth = 1 + max(0, math.ceil(math.log2(sigma / SCALE_SIGMA)))
-    scales = pyramid(image, sigma, depth, max(SMALLEST_SIDE, transform.patch_size))[::-1]
-    frame = Frame.of(transform)
-    done: Array32 | None = None
-    for scale, step in zip(scales, execution.split([scale.image.size for scale in scales]), strict=True):
-        first, second = step.split([1, 1])
-        pilot = coding_pass(scale.image, frame, scale.sigma, error_scale, stride, first)
-        if done is not None:
-            pilot = with_low_from(pilot, done, GUIDE_SHARE)
-        result = wiener_pass(scale.image, pilot, frame, scale.sigma, stride, second)
-        done = result if done is None else with_low_from(result, done, RESULT_SHARE)
-    assert done is not None
-    return done
+    scales = [plane]
+    for _ in range(_depth(plan, plan.noise.sigmas[index])):
+        scales.append(halved(scales[-1]))
+    done: Plane | None = None
+    for scale in range(len(scales) - 1, 0, -1):
+        done = _denoise_scale(scales[scale], scale, done, index, transform, plan, replace(execution, progress=None))
+    return _denoise_scale(plane, 0, done, index, transform, plan, execution)
 
 
-def coding_pass(
-    image: Array32, frame: Frame, sigma: float, error_scale: float, stride: int, execution: Execution
-) -> Array32:
-    """Every patch y by the fewest coefficients whose estimate x has ||x - y|| <= C sigma sqrt(n), weighted 1/(1 + k).
-
-    The error is taken as the sum of what each dropped coefficient costs alone, which it is for orthonormal W.
-    """
-    from dstl_cli.patches.kernels.sliding import select
-
-    budget = np.float32((error_scale * sigma) ** 2 * frame.patch_size**2)
-    highest = np.float32((ALWAYS_KEPT * sigma) ** 2)
-
-    def drop_small(coefficients: Array32, weights: Array32) -> None:
-        select(coefficients, frame.costs, budget, highest, weights)
-
-    return _over_bands([image], frame, drop_small, stride, execution)
-
-
-def wiener_pass(
-    image: Array32, pilot: Array32, frame: Frame, sigma: float, stride: int, execution: Execution
-) -> Array32:
-    """Every coefficient times q^2 / (q^2 + sigma^2), q that of the pilot's patch; weights 1 / (1 + sum of squares)."""
-    from dstl_cli.patches.kernels.sliding import shrink
-
-    def attenuate(coefficients: Array32, guide: Array32, weights: Array32) -> None:
-        shrink(coefficients, guide, np.float32(sigma**2), weights)
-
-    return _over_bands([image, pilot], frame, attenuate, stride, execution)
+def _denoise_scale(
+    plane: Plane, scale: int, coarse: Plane | None, index: int, transform: Transform, plan: Plan, execution: Execution
+) -> Plane:
+    """Both passes at one scale; coarse: the denoised next coarser scale, if there is one."""
+    noise, centre = plan.noise.channel(index), plan.centres[index]
+    plain = Frame.of(transform)
+    frame = plain.in_units_of(noise.deviations(plain.forward, scale))
+    size, strides = frame.patch_size, (plan.settings.stride, 1)
+    coding = coding_estimate(frame, noise, scale, centre, plan.settings.error_scale)
+    pilot = patch_average([plane], size, strides, coding, execution.part(0, 2))
+    if coarse is not None:
+        pilot = with_low_from(pilot, coarse, GUIDE_SHARE)
+    shrinking = wiener_estimate(frame, noise, scale, centre)
+    result = patch_average([plane.cut(pilot.box), pilot], size, strides, shrinking, execution.part(1, 2))
+    return result if coarse is None else with_low_from(result, coarse, RESULT_SHARE)
 
 
-def _over_bands(
-    pictures: list[Array32], frame: Frame, change: Callable[..., None], stride: int, execution: Execution
-) -> Array32:
-    """The weighted average of all patches of the first picture, those of every stride-th row, after `change`.
+def _needed(box: Box, plan: Plan, shape: tuple[int, int], coarser: int) -> Box:
+    """The pixels of a scale, with so many coarser ones, that its result in a box depends on."""
+    grid = sliding_grid(shape, plan.patch_size, plan.settings.stride)
+    if not coarser:
+        return grid.covering(grid.covering(box))
+    shrunk, low = exchanged(box, RESULT_SHARE, shape)
+    guided, guide_low = exchanged(grid.covering(shrunk), GUIDE_SHARE, shape)
+    coarse = _needed(low.joined(guide_low), plan, halved_shape(shape), coarser - 1)
+    return grid.covering(guided).joined(under(coarse, shape))
 
-    change: takes the coefficients (m, M) of the same patches of all pictures and their weights (M,); changes those of
-    the first picture, and fills in the weights.
-    """
-    from dstl_cli.patches.kernels.sliding import add_columns, take_columns
 
-    size = frame.patch_size
-    height, width = pictures[0].shape
-    tops = positions(height, size, stride)
-    columns = width - size + 1
-    bands = [tops[start : start + BAND_ROWS] for start in range(0, len(tops), BAND_ROWS)]
-    across = min(columns, CHUNK)
-    together = max(1, CHUNK // across)  # rows of a chunk
-
-    def one(band: Index) -> tuple[int, Array32, Array32]:
-        first = int(band[0])
-        total = np.zeros((int(band[-1]) - first + size, width), np.float32)
-        mass = np.zeros_like(total)
-        for start in range(0, len(band), together):
-            rows = band[start : start + together]
-            for left in range(0, columns, across):
-                wide = min(across, columns - left)
-                patches = np.empty((size * size, len(rows) * wide), np.float32)
-                coefficients = []
-                for picture in pictures:
-                    take_columns(picture, rows, left, wide, size, patches)
-                    coefficients.append(frame.forward @ patches)
-                weights = np.empty(patches.shape[1], np.float32)
-                change(*coefficients, weights)
-                np.matmul(frame.backward, coefficients[0], out=patches)
-                add_columns(patches, weights, rows - first, left, wide, size, total, mass)
-        return first, total, mass
-
-    result = np.zeros((height, width), np.float32)
-    mass = np.zeros((height, width), np.float32)
-    for first, band_total, band_mass in execution.in_order(one, bands):
-        result[first : first + len(band_total)] += band_total
-        mass[first : first + len(band_mass)] += band_mass
-    result /= mass
-    return result
+def _depth(plan: Plan, sigma: float) -> int:
+    """How often a picture with so much noise is halved."""
+    return depth_for(sigma, SCALE_SIGMA, plan.padded_shape, max(SMALLEST_SIDE, plan.patch_size))

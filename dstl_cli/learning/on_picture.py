@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,10 @@ from dstl_cli.learning.loop import iteration_of
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.settings import LearnSettings, PictureLearning
 from dstl_cli.learning.spectrum import entry_budget, project_spectrum, within_budget
+from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.coding import CodingPass
-from dstl_cli.pixels.scales import Scale, pyramid
+from dstl_cli.pixels.planes import Plane
+from dstl_cli.pixels.scales import SHARP, halved, halved_shape
 from dstl_cli.transforms.canonical import CANONICAL
 from dstl_cli.transforms.transform import Iteration, Transform
 
@@ -61,12 +64,12 @@ class PictureTransform:
 
 
 def choose_transform(
-    image: Array32, sigma: float, patch_size: int, *, ready: ReadySource | None, seed: int
+    plane: Plane, noise: ChannelNoise, patch_size: int, *, ready: ReadySource | None, seed: int
 ) -> PictureTransform:
     """The ready transform for this noise, or the DCT where the picture's patches do not gain by it."""
-    fitting = ready(sigma, patch_size) if ready is not None else None
+    fitting = ready(noise.deviation(), patch_size) if ready is not None else None
     if fitting is not None:
-        data = training_patches(image, sigma, Transform.fixed(patch_size), COMPARED_PATCHES, seed)
+        data = training_patches(plane, noise, Transform.fixed(patch_size), COMPARED_PATCHES, seed)
         if data.shape[1] >= FEWEST_PATCHES and _has_signal(data) and _is_better(data, fitting.factor[1:, 1:]):
             few = data.shape[1] < COMPARED_PATCHES
             return PictureTransform(replace(fitting, average_with_canonical=True) if few else fitting)
@@ -74,8 +77,8 @@ def choose_transform(
 
 
 def learn_transform_on(
-    image: Array32,
-    sigma: float,
+    plane: Plane,
+    noise: ChannelNoise,
     settings: PictureLearning,
     *,
     start: Transform | None = None,
@@ -87,13 +90,13 @@ def learn_transform_on(
     start: what learning starts from; without it the better of the ready transform and the canonical one.
     """
     before = start or Transform.fixed(settings.patch_size, settings.canonical)
-    data = training_patches(image, sigma, before, settings.train_patches, settings.seed)
+    data = training_patches(plane, noise, before, settings.train_patches, settings.seed)
     first = CANONICAL[before.canonical].first_learnt
     if data.shape[1] < min(FEWEST_PATCHES, settings.train_patches) or not _has_signal(data):
         return PictureTransform(before)
     scarce = data.shape[1] < min(SCARCE_PATCHES, settings.train_patches)
     if start is None:
-        fitting = ready(sigma, before.patch_size) if ready is not None and before.canonical == "dct" else None
+        fitting = ready(noise.deviation(), before.patch_size) if ready and before.canonical == "dct" else None
         if fitting is not None and _is_better(data, fitting.factor[1:, 1:]):
             before = fitting
         elif scarce:
@@ -110,35 +113,39 @@ def learn_transform_on(
     return PictureTransform(Transform(before.patch_size, whole, settings.method, before.canonical, scarce), history)
 
 
-def training_patches(image: Array32, sigma: float, fixed: Transform, count: int, seed: int) -> Array32:
-    """Coefficients under Phi without the mean, in units of sigma, of about `count` patches: (m, N).
+def training_patches(plane: Plane, noise: ChannelNoise, fixed: Transform, count: int, seed: int) -> Array32:
+    """Coefficients under Phi without the mean, in units of their noise, of about `count` patches: (m, N).
 
     They are drawn from the first scale that is clean enough and the next coarser one; there the same structures are
     larger and less noisy. fixed: tells the patch size and Phi.
     """
     size = fixed.patch_size
     rng = np.random.default_rng(seed)
-    depth = 2 + max(0, math.ceil(math.log2(sigma / LEARN_SIGMA)))
-    scales = pyramid(image, sigma, depth, max(SMALLEST_SIDE, size))
-    usable = [scale for scale in scales if scale.sigma <= LEARN_SIGMA][:2] or scales[-1:]
+    scales = [plane]
+    while noise.deviation(len(scales) - 2) > LEARN_SIGMA or len(scales) < 2:
+        if min(halved_shape(scales[-1].shape)) < max(SMALLEST_SIDE, size):
+            break
+        scales.append(halved(scales[-1], SHARP))
+    usable = [number for number in range(len(scales)) if noise.deviation(number) <= LEARN_SIGMA][:2]
+    usable = usable or [len(scales) - 1]
     phi = fixed.canonical_matrix
     analysis = phi[1:] if CANONICAL[fixed.canonical].mean_first else phi - phi.mean(axis=1, keepdims=True)
     parts = [
-        (analysis / scale.sigma).astype(np.float32) @ _sampled(scale, size, (count + index) // len(usable), rng)
-        for index, scale in enumerate(usable)
+        (analysis / noise.deviations(analysis, number)[:, None]).astype(np.float32)
+        @ _sampled(scales[number].values, size, (count + index) // len(usable), rng)
+        for index, number in enumerate(usable)
     ]
     return np.concatenate(parts, axis=1)
 
 
-def _sampled(scale: Scale, size: int, count: int, rng: np.random.Generator) -> Array32:
+def _sampled(image: NDArray[Any], size: int, count: int, rng: np.random.Generator) -> Array32:
     """Random patches as columns, (n, count); all of them where there are no more."""
-    image = scale.image
     rows, columns = image.shape[0] - size + 1, image.shape[1] - size + 1
     many = rows * columns
     places = rng.permutation(many)[:count] if many < 4 * count else rng.integers(0, many, count)
     corners = places // columns * image.shape[1] + places % columns
     within = (np.arange(size)[:, None] * image.shape[1] + np.arange(size)).ravel()
-    return np.asarray(np.take(image.ravel(), corners[None, :] + within[:, None]))
+    return np.asarray(np.take(image.ravel(), corners[None, :] + within[:, None]), dtype=np.float32)
 
 
 # Comparing transforms: the larger the energy above the threshold, the smaller the cost sum_j min(z_j^2, t^2).

@@ -13,19 +13,20 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.base.threads import one_blas_thread
-from dstl_cli.denoising.channels import Channels
-from dstl_cli.denoising.pipeline import Request, denoise_channels
+from dstl_cli.denoising.pipeline import denoise_pixels
+from dstl_cli.denoising.survey import Request
 from dstl_cli.learning.loop import Shard, code_shards, learn
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.settings import LearnSettings
 from dstl_cli.measure.metrics import peak_signal_noise_ratio, structural_similarity_downsampled
-from dstl_cli.patches.grid import extract, positions
+from dstl_cli.patches.grid import patches_at, positions
+from dstl_cli.pixels.depth import Depth
 from dstl_cli.transforms.transform import Iteration
 
 Array = NDArray[np.float64]
 
 WHITE = 255.0
-PIXEL_RANGE = (0.0, WHITE)
+UNROUNDED = Depth.of(np.dtype(np.uint8)).unrounded()  # 0 to 255, not only whole numbers
 
 FIGURE_TRAIN = ("barbara", "couple", "cameraman")
 FIGURE_TEST = ("hill", "man")
@@ -67,17 +68,17 @@ def printed_cell(image: str, sigma: float, method: str) -> tuple[float | None, f
 def table_row(image: str, clean: Array, noisy: Array, sigma: float, request: Request) -> TableRow:
     """Denoise one noisy picture as the table does, and measure against the clean one (0 to 255)."""
     start = perf_counter()
-    result, _ = denoise_channels(Channels(lambda _: noisy, (sigma,), PIXEL_RANGE), request)
+    result = denoise_pixels(noisy, sigma, request, depth=UNROUNDED)
     seconds = perf_counter() - start
-    method, transform = request.settings.method, result.transform
+    method, transform = request.settings.method, result.record.transform
     printed_psnr, printed_ssim = printed_cell(image, sigma, method)
     return TableRow(
         image=image,
         sigma=sigma,
         method=method,
-        psnr=peak_signal_noise_ratio(clean, result.images[0], data_range=WHITE),
-        ssim=structural_similarity_downsampled(clean, result.images[0], data_range=WHITE),
-        noisy_psnr=peak_signal_noise_ratio(clean, np.clip(noisy, *PIXEL_RANGE), data_range=WHITE),
+        psnr=peak_signal_noise_ratio(clean, result.pixels, data_range=WHITE),
+        ssim=structural_similarity_downsampled(clean, result.pixels, data_range=WHITE),
+        noisy_psnr=peak_signal_noise_ratio(clean, np.clip(noisy, 0, WHITE), data_range=WHITE),
         printed_psnr=printed_psnr,
         printed_ssim=printed_ssim,
         seconds=seconds,
@@ -126,8 +127,10 @@ def figure_shard(images: Sequence[Array], canonical: str = "dct") -> Shard:
     """All 8x8 patches of the images side by side, each with six coefficients."""
     parts = []
     for image in images:
-        rows, columns = (positions(length, FIGURE_PATCH_SIZE, FIGURE_PATCH_SIZE) for length in image.shape)
-        parts.append(extract(image, FIGURE_PATCH_SIZE, rows, columns)[0].reshape(-1, FIGURE_PATCH_SIZE**2))
+        corners = np.meshgrid(
+            *(positions(length, FIGURE_PATCH_SIZE, FIGURE_PATCH_SIZE) for length in image.shape), indexing="ij"
+        )
+        parts.append(patches_at(image, FIGURE_PATCH_SIZE, corners[0].ravel(), corners[1].ravel()))
     return Shard.from_patches(np.concatenate(parts), FIGURE_LEVEL, canonical)
 
 

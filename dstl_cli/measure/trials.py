@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.base.progress import Progress, part_of
-from dstl_cli.denoising.pipeline import Request, denoise_pixels
+from dstl_cli.denoising.pipeline import denoise_pixels
+from dstl_cli.denoising.survey import Request
 from dstl_cli.measure import metrics
 from dstl_cli.noise.synthetic import add_noise
 from dstl_cli.pixels.colour import check_pixels

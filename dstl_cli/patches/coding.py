@@ -69,16 +69,18 @@ class Coder:
         return math.isqrt(len(self.analysis))
 
     @classmethod
-    def build(cls, transform: Transform, *, error_scale: float, fidelity: float, most: int) -> "Coder":
-        """The coder of `transform` with C = error_scale and mu = fidelity."""
+    def build(
+        cls, transform: Transform, *, error_scale: float, fidelity: float, most: int, sigma: float = 1.0
+    ) -> "Coder":
+        """The coder of `transform` with C = error_scale and mu = fidelity; sigma: deviation of the patches' noise."""
         w = transform.matrix
         n = len(w)
         b = np.linalg.solve(fidelity * np.eye(n) + w.T @ w, w.T)
         m = b.T @ b
         eigenvalues = np.linalg.eigvalsh(m)
         return cls(
-            analysis=np.ascontiguousarray(w.T, dtype=np.float32),
-            synthesis=np.ascontiguousarray(b.T, dtype=np.float32),
+            analysis=np.ascontiguousarray(w.T / sigma, dtype=np.float32),
+            synthesis=np.ascontiguousarray(b.T * sigma, dtype=np.float32),
             error_weights=np.ascontiguousarray(m, dtype=np.float32),
             smallest_weight=max(float(eigenvalues[0]), 0.0),
             uniform=bool(eigenvalues[-1] <= eigenvalues[0] * (1 + 1e-6)),
@@ -87,27 +89,29 @@ class Coder:
         )
 
     def leave_out(self, patches: Array32) -> tuple[Array32, Counts]:
-        """The coefficients r left out of every patch (..., n), and how many were taken (...)."""
-        from dstl_cli.patches.kernels import coding as _kernels
+        """The coefficients r left out of every row of `patches` (N, n), and how many were taken (N,)."""
+        left_out = patches @ self.analysis
+        return left_out, self._take(left_out)
 
-        left = patches @ self.analysis
-        counts = np.zeros(left.shape[:-1], dtype=np.int32)
-        rows, row_counts = left.reshape(-1, left.shape[-1]), counts.reshape(-1)
+    def estimate(self, patches: Array32) -> Array32:
+        """The denoised patches y - B r of all columns (n, N)."""
+        left_out = np.ascontiguousarray((self.analysis.T @ patches).T)
+        self._take(left_out)
+        return patches - self.synthesis.T @ left_out.T
+
+    def _take(self, rows: Array32) -> Counts:
+        """Take coefficients of every row (N, n), in place, until the rule is met; how many."""
+        from dstl_cli.patches.kernels import coding as kernels
+
+        counts = np.zeros(len(rows), dtype=np.int32)
         if self.uniform:
-            _kernels.leave_out(rows, np.float32(self.limit / self.smallest_weight), self.most, row_counts)
-            return left, counts
+            kernels.leave_out(rows, np.float32(self.limit / self.smallest_weight), self.most, counts)
+            return counts
         # r' M r >= (smallest eigenvalue) r'r: no number of coefficients passes the exact rule before it passes
         # this easy one, so the costly steps start from there (a little earlier, to be safe against rounding).
         if self.smallest_weight > 0:
             easy = np.float32(min(self.limit / self.smallest_weight * 1.0001, 1e38))
-            _kernels.leave_out(rows, easy, self.most, row_counts)
-        products = left @ self.error_weights
-        _kernels.leave_out_weighted(
-            rows, products.reshape(rows.shape), self.error_weights, self.limit, self.most, row_counts
-        )
-        return left, counts
-
-    def estimate(self, patches: Array32) -> Array32:
-        """The denoised patches y - B r (..., n)."""
-        correction: Array32 = self.leave_out(patches)[0] @ self.synthesis
-        return np.subtract(patches, correction, out=correction)
+            kernels.leave_out(rows, easy, self.most, counts)
+        products = rows @ self.error_weights
+        kernels.leave_out_weighted(rows, products, self.error_weights, self.limit, self.most, counts)
+        return counts

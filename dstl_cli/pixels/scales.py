@@ -1,97 +1,181 @@
-"""Coarser versions of a picture by its DCT: white noise stays white, and half the size has half the noise."""
+"""Coarser versions of a picture by local filters: white noise stays nearly white, and half the size has half the noise.
 
-from dataclasses import dataclass
+The half-band filter h is a windowed sinc of even length: a coarse pixel lies between two fine ones. With h a little
+wider than half the band, |H(w)|^2 + |H(w + pi)|^2 is nearly 1, which keeps the noise of the coarse picture white.
+Beyond the borders the picture is mirrored; inside, everything depends on pixels near by, so that any window gives the
+same numbers as the whole.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array32 = NDArray[np.float32]
+from dstl_cli.pixels.planes import Box, Plane
 
-LINES = 512  # transformed at a time: bounds the memory
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A picture and the deviation of its noise."""
-
-    image: Array32
-    sigma: float
+Array = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 
 
-def low_frequencies(image: Array32, shape: tuple[int, int]) -> Array32:
-    """The lowest coefficients, of the given shape, of the orthonormal 2-D DCT-II of an image."""
-    return _along_rows(_dct, _along_rows(_dct, image, shape[1]).T, shape[0]).T
+def windowed_sinc(taps: int, cutoff: float, beta: float) -> Array:
+    """A low-pass filter that passes the given share of the frequencies; its taps add up to 1."""
+    places = np.arange(taps) - (taps - 1) / 2
+    h = cutoff * np.sinc(cutoff * places) * np.kaiser(taps, beta)
+    return np.asarray(h / h.sum())
 
 
-def from_low_frequencies(coefficients: Array32, shape: tuple[int, int]) -> Array32:
-    """The image of the given shape with these lowest DCT coefficients, the others zero."""
-    return _along_rows(_inverse_dct, _along_rows(_inverse_dct, coefficients.T, shape[0]).T, shape[1])
+HALF_BAND = windowed_sinc(16, 0.55, 6.0)
+SHARP = windowed_sinc(16, 0.5, 6.0)  # as long, with less of the fine structures folded down, and less white noise
+NOISE_GAIN = float((HALF_BAND**2).sum())  # deviation of white noise in a halved picture, as a share of that before
+REACH = len(HALF_BAND) // 2  # pixels of the fine picture on each side of a coarse one
 
 
-def halved(scale: Scale) -> Scale:
-    """The picture of half the size that has the same low frequencies."""
-    image = scale.image
-    shape = (image.shape[0] // 2, image.shape[1] // 2)
-    share = np.float32(np.sqrt(shape[0] * shape[1] / image.size))
-    return Scale(from_low_frequencies(low_frequencies(image, shape) * share, shape), scale.sigma * float(share))
+def halved_shape(shape: Sequence[int]) -> tuple[int, int]:
+    """Height and width of the halved picture."""
+    return -(-shape[0] // 2), -(-shape[1] // 2)
 
 
-def pyramid(image: Array32, sigma: float, count: int, smallest: int) -> list[Scale]:
-    """The picture and up to count - 1 halved versions with no side below `smallest`, finest first."""
-    scales = [Scale(image, sigma)]
-    while len(scales) < count and min(scales[-1].image.shape) // 2 >= smallest:
-        scales.append(halved(scales[-1]))
-    return scales
+def depth_for(sigma: float, most: float, shape: Sequence[int], smallest: int) -> int:
+    """How often a picture is halved so that its noise is at most `most`, with no side below `smallest`."""
+    wanted = max(0, math.ceil(math.log2(sigma / most))) if sigma > 0 else 0
+    depth = 0
+    while depth < wanted and min(halved_shape(shape)) >= smallest:
+        shape, depth = halved_shape(shape), depth + 1
+    return depth
 
 
-def with_low_from(fine: Array32, coarse: Array32, share: float) -> Array32:
+def halved(fine: Plane, taps: Array = HALF_BAND) -> Plane:
+    """The picture of half the size, where its pixels are known; taps: HALF_BAND or SHARP."""
+    values, shape = fine.values, halved_shape(fine.shape)
+    spans = []
+    for axis, (start, stop, length) in enumerate(_edges(fine)):
+        first = 0 if start == 0 else -(-(start + REACH - 1) // 2)
+        last = shape[axis] if stop == length else (stop - REACH - 1) // 2 + 1
+        spans.append((first, max(first, last)))
+        begin, end = 2 * first - REACH + 1, 2 * last + REACH - 1  # fine pixels under the filter
+        values = _filtered(_extended(values, axis, begin - start, end - start, start == 0, stop == length), axis, taps)
+    return Plane(values, Box(spans[0][0], spans[1][0], spans[0][1], spans[1][1]), shape)
+
+
+def _filtered(values: Floats, axis: int, taps: Array) -> Floats:
+    """Every second place of the correlation with a filter along an axis."""
+    count = (values.shape[axis] - len(taps)) // 2 + 1
+    parts = (_along(values, axis, k, k + 2 * count - 1, 2) for k in range(len(taps)))
+    return _combined(taps, parts)
+
+
+def doubled(coarse: Plane, shape: tuple[int, int]) -> Plane:
+    """The picture of twice the size, of this shape, that has the coarse one's frequencies and no others."""
+    values = coarse.values
+    spans = []
+    reach = REACH // 2
+    for axis, (start, stop, length) in enumerate(_edges(coarse)):
+        first = 0 if start == 0 else 2 * (start + reach)
+        last = shape[axis] if stop == length else 2 * (stop - reach)
+        spans.append((first, max(first, last)))
+        low, high = first // 2, -(-last // 2)
+        values = _extended(values, axis, low - reach - start, high + reach - start, start == 0, stop == length)
+        values = _interleaved(values, axis, last - first)
+    return Plane(values, Box(spans[0][0], spans[1][0], spans[0][1], spans[1][1]), shape)
+
+
+def _interleaved(values: Floats, axis: int, length: int) -> Floats:
+    """Twice as many places along an axis: even and odd ones by every second tap."""
+    count = values.shape[axis] - REACH
+    taps = 2 * HALF_BAND[::-1]
+    phases = []
+    for phase in (0, 1):
+        own = taps[phase::2]
+        parts = (_along(values, axis, k + phase, k + phase + count) for k in range(len(own)))
+        phases.append(_combined(own, parts))
+    both = np.stack(phases, axis=axis + 1)
+    sides = [*values.shape]
+    sides[axis] = 2 * count
+    return _along(both.reshape(sides), axis, 0, length)
+
+
+BASE_REACH = 8 * REACH  # of `smooth_base` ...
+SMALLEST_BASE = 4  # ... and the smallest side of a picture that has one
+
+
+def smooth_base(plane: Plane) -> Plane:
+    """The lowest quarter of a picture's frequencies along both axes."""
+    half = halved(plane)
+    return doubled(doubled(halved(half), half.shape), plane.shape)
+
+
+def with_low_from(fine: Plane, coarse: Plane, share: float) -> Plane:
     """The fine picture with its lowest frequencies, that share of the coarse picture's, taken from the coarse one."""
-    shape = (int(coarse.shape[0] * share), int(coarse.shape[1] * share))
-    gain = np.float32(np.sqrt(fine.size / coarse.size))
-    change = gain * low_frequencies(coarse, shape) - low_frequencies(fine, shape)
-    return np.asarray(fine + from_low_frequencies(change, fine.shape), dtype=np.float32)
+    own = halved(fine)
+    box = own.box.common(coarse.box)
+    change = _low(Plane(coarse.window(box) - own.window(box), box, own.shape), share)
+    added = doubled(change, fine.shape)
+    box = added.box.common(fine.box)
+    return Plane(fine.window(box) + added.window(box), box, fine.shape)
 
 
-def _along_rows(transform, lines: Array32, length: int) -> Array32:  # type: ignore[no-untyped-def]
-    """A one-dimensional transform of every row, block by block."""
-    out = np.empty((len(lines), length), np.float32)
-    for start in range(0, len(lines), LINES):
-        out[start : start + LINES] = transform(np.ascontiguousarray(lines[start : start + LINES]), length)
-    return out
+def _low(plane: Plane, share: float) -> Plane:
+    """The lowest frequencies of a picture."""
+    taps = windowed_sinc(2 * round(4 / share) + 1, share, 4.0)
+    reach = len(taps) // 2
+    values = plane.values
+    spans = []
+    for axis, (start, stop, length) in enumerate(_edges(plane)):
+        first = 0 if start == 0 else start + reach
+        last = length if stop == length else max(first, stop - reach)
+        spans.append((first, last))
+        values = _extended(values, axis, first - reach - start, last + reach - start, start == 0, stop == length)
+        count = last - first
+        values = _combined(taps, (_along(values, axis, k, k + count) for k in range(len(taps))))
+    return Plane(values, Box(spans[0][0], spans[1][0], spans[0][1], spans[1][1]), plane.shape)
 
 
-def _twiddles(length: int) -> tuple[NDArray[np.complex128], float]:
-    """exp(-i pi k / 2N) for k = 0 ... N/2, and the scale sqrt(2/N) of the orthonormal transform."""
-    return np.exp(-0.5j * np.pi * np.arange(length // 2 + 1) / length), float(np.sqrt(2 / length))
+def exchanged(box: Box, share: float, shape: tuple[int, int]) -> tuple[Box, Box]:
+    """What `with_low_from` needs of the fine and of the coarse picture for its result in a box."""
+    reach = REACH // 2 + round(4 / share) + 1
+    coarse = Box(box.top // 2, box.left // 2, box.bottom // 2 + 1, box.right // 2 + 1)
+    coarse = coarse.grown(reach, halved_shape(shape))
+    return box.joined(under(coarse, shape)), coarse
 
 
-def _dct(lines: NDArray[np.floating], count: int) -> NDArray[np.floating]:
-    """The first `count` coefficients of the orthonormal DCT-II of each row, through one real FFT.
-
-    The even samples followed by the odd ones backwards have V = FFT, and X_k = Re(e V_k), X_(N-k) = -Im(e V_k).
-    """
-    length = lines.shape[1]
-    twiddles, scale = _twiddles(length)
-    turned = np.fft.rfft(np.concatenate((lines[:, ::2], lines[:, 1::2][:, ::-1]), axis=1), axis=1) * (twiddles * scale)
-    out = np.empty_like(lines)
-    half = turned.shape[1]
-    out[:, :half] = turned.real
-    out[:, half:] = -turned.imag[:, length - half : 0 : -1]
-    out[:, 0] *= np.sqrt(0.5)
-    return out[:, :count]
+def under(coarse: Box, shape: tuple[int, int]) -> Box:
+    """The pixels of the fine picture that a box of the halved one depends on."""
+    fine = Box(2 * coarse.top, 2 * coarse.left, min(2 * coarse.bottom, shape[0]), min(2 * coarse.right, shape[1]))
+    return fine.grown(REACH, shape)
 
 
-def _inverse_dct(coefficients: NDArray[np.floating], length: int) -> NDArray[np.floating]:
-    """Rows of `length` samples whose first orthonormal DCT-II coefficients are given, the others zero."""
-    twiddles, scale = _twiddles(length)
-    half = len(twiddles)
-    full = np.zeros((len(coefficients), length + 1), coefficients.dtype)
-    full[:, : coefficients.shape[1]] = coefficients
-    full[:, 0] *= np.sqrt(2)
-    spectrum = (full[:, :half] - 1j * full[:, length : length - half : -1]) * (twiddles.conj() / scale)
-    ordered = np.fft.irfft(spectrum, length, axis=1)
-    out = np.empty((len(coefficients), length), coefficients.dtype)
-    evens = (length + 1) // 2
-    out[:, ::2] = ordered[:, :evens]
-    out[:, 1::2] = ordered[:, evens:][:, ::-1]
-    return out
+def _edges(plane: Plane) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """First and last pixel at hand and the length of the picture, along both axes."""
+    box = plane.box
+    return (box.top, box.bottom, plane.shape[0]), (box.left, box.right, plane.shape[1])
+
+
+def _extended(values: Floats, axis: int, begin: int, end: int, at_start: bool, at_end: bool) -> Floats:
+    """Values begin to end along an axis, mirrored beyond the picture's borders."""
+    length = values.shape[axis]
+    before, after = max(0, -begin) if at_start else 0, max(0, end - length) if at_end else 0
+    inside = _along(values, axis, max(0, begin), min(length, end))
+    if not before and not after:
+        return inside
+    width = [(0, 0), (0, 0)]
+    width[axis] = (before, after)
+    return np.pad(inside, width, mode="symmetric")
+
+
+def _along(values: Floats, axis: int, start: int, stop: int, step: int = 1) -> Floats:
+    return values[start:stop:step] if axis == 0 else values[:, start:stop:step]
+
+
+def _combined(taps: Array, parts: Any) -> Floats:
+    """The sum of the parts, each times its tap, in their order."""
+    total: Floats | None = None
+    for tap, part in zip(taps, parts, strict=True):
+        term = part * part.dtype.type(tap)
+        if total is None:
+            total = term
+        else:
+            total += term
+    assert total is not None
+    return total

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
-from dstl_cli.denoising.pipeline import DenoiseRecord, Request, denoise_pixels
+from dstl_cli.denoising.pipeline import DenoiseRecord, denoise_pixels
+from dstl_cli.denoising.survey import Request
 from dstl_cli.errors import DstlError
 from dstl_cli.picture.formats import FORMATS, format_to_write
 from dstl_cli.picture.inputs import Job

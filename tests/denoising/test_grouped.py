@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dstl_cli.denoising.channels import Execution
+from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.grouped import (
     Grid,
     cut_tiles,

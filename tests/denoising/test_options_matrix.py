@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dstl_cli.denoising.channels import TransformSource
-from dstl_cli.denoising.pipeline import Request, denoise_pixels
+from dstl_cli.denoising.pipeline import denoise_pixels
+from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.qualities import QUALITIES
+from dstl_cli.denoising.survey import Request
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.on_picture import learn_transform_on
 from dstl_cli.learning.settings import PictureLearning
+from dstl_cli.noise.model import WhiteChannel
+from dstl_cli.pixels.planes import Plane
 from dstl_cli.transforms.ready import ready_transform
 from dstl_cli.transforms.transform import Transform
 
@@ -63,7 +66,8 @@ def picture() -> NDArray[np.float64]:
 def start() -> Transform:
     """What is given or adapted: learnt on the same picture from other patches."""
     learning = PictureLearning(patch_size=8, iterations=2, train_patches=1500, seed=7)
-    return learn_transform_on((picture() - picture().mean()).astype(np.float32), SIGMA, learning).transform
+    plane = Plane.whole((picture() - picture().mean()).astype(np.float32))
+    return learn_transform_on(plane, WhiteChannel(SIGMA), learning).transform
 
 
 def accepted(quality: str, source: str, settings: Mapping[str, Any]) -> bool:

@@ -4,12 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dstl_cli.denoising.MISSING import Channels, Estimate
 from numpy.typing import NDArray
 
-from dstl_cli.denoising.channels import Channels, Estimate, TransformSource
 from dstl_cli.denoising.paper import learn_in_rounds, make_coder
-from dstl_cli.denoising.pipeline import Request, denoise_channels
+from dstl_cli.denoising.pipeline import denoise_channels
+from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.settings import PaperSettings
+from dstl_cli.denoising.survey import Request
 from dstl_cli.learning.methods import METHODS, PAPER_METHODS
 from dstl_cli.transforms.transform import Transform
 

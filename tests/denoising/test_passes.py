@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from dstl_cli.base.progress import Progress
+from dstl_cli.base.threads import Execution
 from dstl_cli.denoising import sliding
-from dstl_cli.denoising.channels import Execution
 from dstl_cli.denoising.sliding import ALWAYS_KEPT, BAND_ROWS, CHUNK, coding_pass, wiener_pass
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.kernels import sliding as kernels

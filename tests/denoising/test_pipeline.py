@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dstl_cli.denoising.channels import TransformSource
-from dstl_cli.denoising.pipeline import Denoised, Request, denoise_pixels
+from dstl_cli.denoising.pipeline import Denoised, denoise_pixels
+from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.qualities import QUALITIES
+from dstl_cli.denoising.survey import Request
 from dstl_cli.transforms.ready import ready_transform
 from dstl_cli.transforms.transform import Transform
 

@@ -6,13 +6,15 @@ from typing import Any
 import naive
 import numpy as np
 import pytest
+from dstl_cli.denoising.MISSING import Floats, result_type
 from numpy.typing import NDArray
 
 from dstl_cli.base.progress import Progress
+from dstl_cli.base.threads import Execution
 from dstl_cli.denoising import paper
-from dstl_cli.denoising.channels import Execution, Floats, Plane, result_type
 from dstl_cli.denoising.paper import BAND_PATCHES
 from dstl_cli.patches.coding import Coder
+from dstl_cli.pixels.planes import Plane
 from dstl_cli.transforms.transform import Transform
 
 Array = NDArray[np.float64]

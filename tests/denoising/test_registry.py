@@ -9,11 +9,13 @@ from typing import Any
 import imageio.v3 as iio
 import numpy as np
 import pytest
+from dstl_cli.denoising.MISSING import Channels, Estimate
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
+from dstl_cli.base.threads import Execution
 from dstl_cli.cli.app import app
-from dstl_cli.denoising.channels import Channels, Estimate, Execution, TransformSource
+from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.qualities import QUALITIES, Quality
 
 

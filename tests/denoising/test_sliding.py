@@ -9,11 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from dstl_cli.base.progress import Progress
+from dstl_cli.base.threads import Execution
 from dstl_cli.denoising import sliding
-from dstl_cli.denoising.channels import Execution, TransformSource
-from dstl_cli.denoising.pipeline import Request, denoise_pixels
+from dstl_cli.denoising.pipeline import denoise_pixels
+from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.settings import matched_error_scale
 from dstl_cli.denoising.sliding import GUIDE_SHARE, RESULT_SHARE, SCALE_SIGMA, coding_pass, denoise_guided, wiener_pass
+from dstl_cli.denoising.survey import Request
 from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform
 from dstl_cli.measure.metrics import peak_signal_noise_ratio
 from dstl_cli.patches.frame import Frame

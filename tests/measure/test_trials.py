@@ -9,9 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-from dstl_cli.denoising.channels import TransformSource
-from dstl_cli.denoising.pipeline import Request, denoise_pixels
+from dstl_cli.denoising.pipeline import denoise_pixels
+from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.qualities import QUALITIES
+from dstl_cli.denoising.survey import Request
 from dstl_cli.measure import trials
 from dstl_cli.measure.means import Mean, mean_rows
 from dstl_cli.measure.paper_experiments import table_row

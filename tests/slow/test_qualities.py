@@ -15,8 +15,9 @@ from skimage import data
 from skimage.io import imread
 
 from dstl_cli import denoise
-from dstl_cli.denoising.channels import TransformSource
-from dstl_cli.denoising.pipeline import Request, denoise_pixels
+from dstl_cli.denoising.pipeline import denoise_pixels
+from dstl_cli.denoising.plan import TransformSource
+from dstl_cli.denoising.survey import Request
 from dstl_cli.pixels.colour import BASIS
 from dstl_cli.transforms.ready import ready_transform
 from dstl_cli.transforms.transform import Transform

@@ -16,35 +16,61 @@ HALVINGS = 10  # of the range of thresholds: then it is known to a thousandth
 
 
 @compiled()
-def take_columns(image, tops, left, across, size, out):
-    """Copy the patches with upper rows `tops` and left columns left, left + 1, ... into the columns of `out`.
+def take_patches(image, tops, left, across, size, patches, means):
+    """Copy the patches with upper rows `tops` and left columns left, left + 1, ... into columns, without their means.
 
-    image: (h, w) float32; out: (size**2, tops.size * across) float32.
+    image: (h, w) floats; patches: (size**2, tops.size * across) float32 out; means: (tops.size * across,) of the
+    image's dtype out.
     """
-    for a in range(size):
+    column_sums = np.empty(across + size - 1, image.dtype)
+    for r in range(tops.size):
+        top = tops[r]
+        first = r * across
+        for c in range(across + size - 1):
+            column_sums[c] = 0
+        for a in range(size):
+            pixels = image[top + a]
+            for c in range(across + size - 1):
+                column_sums[c] += pixels[left + c]
+        for c in range(across):
+            means[first + c] = 0
         for b in range(size):
-            line = out[a * size + b]
-            for r in range(tops.size):
-                pixels = image[tops[r] + a]
+            for c in range(across):
+                means[first + c] += column_sums[c + b]
+        for c in range(across):
+            means[first + c] /= size * size
+        for a in range(size):
+            pixels = image[top + a]
+            for b in range(size):
+                line = patches[a * size + b]
                 for c in range(across):
-                    line[r * across + c] = pixels[left + b + c]
+                    line[first + c] = pixels[left + b + c] - means[first + c]
 
 
 @compiled()
-def add_columns(patches, weights, tops, left, across, size, total, mass):
-    """Add weight * patch of every column to `total` and the weights to `mass`; tops count from their first row."""
+def add_patches(patches, means, weights, tops, left, across, size, total, mass):
+    """Add weight * (patch + mean) of every column to `total`, and the weights to `mass`; tops count from its first row.
+
+    The part of the means and the weights are the same in all pixels of a patch: they are spread along rows first.
+    """
     width = across + size - 1
-    spread = np.empty(width, np.float32)
+    spread = np.empty(width, mass.dtype)
+    level = np.empty(width, total.dtype)
     for r in range(tops.size):
         first = r * across
-        spread[:] = ZERO
+        for c in range(width):
+            spread[c] = 0
+            level[c] = 0
         for b in range(size):
             for c in range(across):
                 spread[b + c] += weights[first + c]
+                level[b + c] += weights[first + c] * means[first + c]
         for a in range(size):
             line = mass[tops[r] + a]
+            values = total[tops[r] + a]
             for c in range(width):
                 line[left + c] += spread[c]
+                values[left + c] += level[c]
     for a in range(size):
         for b in range(size):
             values = patches[a * size + b]
@@ -59,8 +85,8 @@ def add_columns(patches, weights, tops, left, across, size, total, mass):
 def select(coefficients, costs, budget, highest, weights):
     """Zero the small coefficients of every column: those within the largest threshold whose loss fits the budget.
 
-    coefficients: (m, M) float32; row 0, the mean, always stays. Dropping z_j costs costs[j] z_j^2; squares above
-    `highest` are never dropped. weights: (M,) float32 out, 1 / (1 + kept).
+    coefficients: (m, M) float32. Dropping z_j costs costs[j] z_j^2; squares above `highest` are never dropped.
+    weights: (M,) float32 out, 1 / (1 + kept).
     """
     m, count = coefficients.shape
     low = np.zeros(count, np.float32)
@@ -71,7 +97,7 @@ def select(coefficients, costs, budget, highest, weights):
         for c in range(count):
             middle[c] = HALF * (low[c] + high[c])
             loss[c] = ZERO
-        for j in range(1, m):
+        for j in range(m):
             row = coefficients[j]
             cost = costs[j]
             for c in range(count):
@@ -83,7 +109,7 @@ def select(coefficients, costs, budget, highest, weights):
             high[c] = high[c] if fits else middle[c]
     for c in range(count):
         loss[c] = ONE
-    for j in range(1, m):
+    for j in range(m):
         row = coefficients[j]
         for c in range(count):
             stays = row[c] * row[c] > low[c]
@@ -94,19 +120,19 @@ def select(coefficients, costs, budget, highest, weights):
 
 
 @compiled()
-def shrink(coefficients, guide, noise, weights):
-    """Multiply every coefficient by the Wiener gain g = q^2 / (q^2 + noise) of its guide q; row 0 stays.
+def shrink(coefficients, guide, weights):
+    """Multiply every coefficient, in units of its noise, by the Wiener gain g = q^2 / (q^2 + 1) of its guide q.
 
     coefficients, guide: (m, M) float32. weights: (M,) float32 out, 1 / (1 + sum of g^2).
     """
     m, count = coefficients.shape
     energy = np.ones(count, np.float32)
-    for j in range(1, m):
+    for j in range(m):
         row = coefficients[j]
         clean = guide[j]
         for c in range(count):
             square = clean[c] * clean[c]
-            gain = square / (square + noise)
+            gain = square / (square + ONE)
             row[c] *= gain
             energy[c] += gain * gain
     for c in range(count):
@@ -131,3 +157,12 @@ def keep_above(coefficients, thresholds):
             kept_energy += float(kept)
             energy += float(total)
     return kept_energy, energy
+
+
+@compiled()
+def clip_patches(patches, means, low, high):
+    """Clip patch + mean to low ... high, in place; patches: (n, N) float32, means: (N,)."""
+    for j in range(patches.shape[0]):
+        row = patches[j]
+        for c in range(row.size):
+            row[c] = min(max(row[c], low - means[c]), high - means[c])

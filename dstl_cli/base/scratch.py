@@ -1,0 +1,64 @@
+"""How much memory a run may take, and arrays on disk where that is not enough."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dstl_cli.base.threads import allocated
+from dstl_cli.errors import FileProblem
+
+SHARE = 0.5  # of the machine's memory that a run may take where nothing is said
+
+
+def machine_memory() -> int:
+    """Bytes of memory of this machine; a guess where it does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 4 * 2**30
+
+
+@dataclass(frozen=True)
+class Memory:
+    """most: bytes that the arrays of a run may take; None: a share of the machine's. scratch: where others go."""
+
+    most: int | None = None
+    scratch: Path | None = None
+
+    def holds(self, needed: int) -> bool:
+        """Whether so many bytes fit."""
+        return needed <= (self.most if self.most is not None else SHARE * machine_memory())
+
+    def allocator(self, needed: int) -> Callable[[tuple[int, int], Any], Any]:
+        """What makes arrays for work that needs so many bytes: in memory, or in files that nobody else sees."""
+        if self.holds(needed):
+            return allocated
+        folder = self.scratch or Path(tempfile.gettempdir())
+        try:
+            free = shutil.disk_usage(folder).free
+        except OSError as error:
+            raise FileProblem(
+                f"The folder {folder} cannot be used ({error.strerror}); choose another --scratch."
+            ) from None
+        if free < needed:
+            raise FileProblem(
+                f"The scratch folder {folder} has {free / 2**20:.0f} MiB free and {needed / 2**20:.0f} MiB are needed; "
+                "choose another with --scratch, or allow more with --max-memory."
+            )
+        return lambda shape, dtype: _on_disk(folder, shape, dtype)
+
+
+def _on_disk(folder: Path, shape: tuple[int, int], dtype: Any) -> Any:
+    """An array in a file that goes with the last use of it, however the program ends."""
+    import numpy as np
+
+    handle, name = tempfile.mkstemp(prefix=".dstl-", suffix=".plane", dir=folder)
+    with os.fdopen(handle, "w+b") as stream:
+        if sys.platform != "win32":
+            os.unlink(name)
+        return np.memmap(stream, dtype, "w+", shape=shape)

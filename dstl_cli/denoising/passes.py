@@ -1,0 +1,145 @@
+"""Passes over all overlapping patches, each by itself: the coder, the Wiener shrinkage, and the paper's estimate."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstl_cli.base.threads import Execution
+from dstl_cli.noise.model import ChannelNoise
+from dstl_cli.patches.coding import Coder
+from dstl_cli.patches.frame import Frame
+from dstl_cli.patches.grid import positions
+from dstl_cli.patches.tiles import Span, Sums, Tile, TileGrid, spans_of, weighted_average
+from dstl_cli.pixels.planes import Plane
+
+Array32 = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]
+# Patches (n, N) without their means, and the means (N,), of every plane, to estimates (n, N) and their weights (N,).
+PatchEstimate = Callable[[list[Array32], list[Floats]], tuple[Array32, Array32]]
+
+TILE_HEIGHT, TILE_WIDTH = 64, 512  # pixels from a tile to the next, about
+PRODUCT = 1536  # patches worked on at a time: what fits into the cache
+ALWAYS_KEPT = 3.3  # coefficients above so many deviations are kept whatever they cost
+
+
+def sliding_grid(shape: tuple[int, int], size: int, row_stride: int, column_stride: int = 1) -> TileGrid:
+    """The tiles of all patches of a size: every stride-th row and column of them, and the last ones."""
+    rows, columns = positions(shape[0], size, row_stride), positions(shape[1], size, column_stride)
+    width = -(-shape[1] // max(1, round(shape[1] / TILE_WIDTH)))  # tiles of equal width
+
+    def spans(corners: NDArray[np.intp], length: int, step: int) -> tuple[Span, ...]:
+        return spans_of(corners, size, length, step)
+
+    return TileGrid(shape, spans(rows, shape[0], TILE_HEIGHT), spans(columns, shape[1], width))
+
+
+def patch_average(
+    planes: Sequence[Plane],
+    size: int,
+    strides: tuple[int, int],
+    estimate: PatchEstimate,
+    execution: Execution,
+) -> Plane:
+    """The weighted average of the estimates of all patches of the first plane; the others guide them."""
+    from dstl_cli.patches.kernels.sliding import add_patches, take_patches
+
+    def run(tile: Tile, windows: list[Floats]) -> Sums:
+        images = [np.ascontiguousarray(window) for window in windows]
+        sums = np.zeros((2, *images[0].shape), images[0].dtype)
+        across = int(tile.columns[-1]) + 1
+        together = max(1, PRODUCT // across)
+        for start in range(0, len(tile.rows), together):
+            tops = tile.rows[start : start + together]
+            count = len(tops) * across
+            patches = [np.empty((size * size, count), np.float32) for _ in images]
+            means = [np.empty(count, image.dtype) for image in images]
+            for image, taken, levels in zip(images, patches, means, strict=True):
+                take_patches(image, tops, 0, across, size, taken, levels)
+            estimates, weights = _on_grid(estimate, patches, means, tile.columns, across)
+            add_patches(estimates, means[0], weights, tops, 0, across, size, sums[0], sums[1])
+        return sums
+
+    grid = sliding_grid(planes[0].shape, size, *strides)
+    return weighted_average(planes, grid, run, 1, execution)[0]
+
+
+def _on_grid(
+    estimate: PatchEstimate, patches: list[Array32], means: list[Floats], columns: NDArray[np.intp], across: int
+) -> tuple[Array32, Array32]:
+    """The estimates of the patches on these columns; the others between them have weight 0."""
+    if len(columns) == across:
+        return estimate(patches, means)
+    count = patches[0].shape[1]
+    chosen = (np.arange(0, count, across)[:, None] + columns).ravel()
+    found, found_weights = estimate([part[:, chosen] for part in patches], [part[chosen] for part in means])
+    estimates, weights = np.zeros_like(patches[0]), np.zeros(count, np.float32)
+    estimates[:, chosen], weights[chosen] = found, found_weights
+    return estimates, weights
+
+
+def coding_estimate(frame: Frame, noise: ChannelNoise, scale: int, centre: float, error_scale: float) -> PatchEstimate:
+    """Every patch y by the fewest coefficients whose estimate x has ||x - y|| <= C sigma sqrt(n), weighted 1/(1 + k).
+
+    The error is taken as the sum of what each dropped coefficient costs alone, which it is for orthonormal W.
+    frame: in units of the noise.
+    """
+    from dstl_cli.patches.kernels.sliding import select
+
+    forward, backward, costs = _single(frame.forward), _single(frame.backward), frame.costs
+    budget = np.float32((error_scale * noise.deviation(scale)) ** 2 * frame.patch_size**2)
+
+    def estimate(patches: list[Array32], means: list[Floats]) -> tuple[Array32, Array32]:
+        coefficients = forward @ patches[0]
+        factors = noise.level_factors(means[0] + centre, scale)
+        if factors is not None:
+            coefficients /= factors
+        weights = np.empty(coefficients.shape[1], np.float32)
+        select(coefficients, costs, budget, np.float32(ALWAYS_KEPT**2), weights)
+        if factors is not None:
+            coefficients *= factors
+        return np.matmul(backward, coefficients, out=patches[0]), weights
+
+    return estimate
+
+
+def wiener_estimate(frame: Frame, noise: ChannelNoise, scale: int, centre: float) -> PatchEstimate:
+    """Every coefficient times g = q^2 / (q^2 + d^2), q the guide's, d its noise; weights 1 / (1 + sum of g^2).
+
+    frame: in units of the noise. The second plane is the guide.
+    """
+    from dstl_cli.patches.kernels.sliding import shrink
+
+    forward, backward = _single(frame.forward), _single(frame.backward)
+
+    def estimate(patches: list[Array32], means: list[Floats]) -> tuple[Array32, Array32]:
+        coefficients, guide = forward @ patches[0], forward @ patches[1]
+        factors = noise.level_factors(means[1] + centre, scale)
+        if factors is not None:
+            coefficients /= factors
+            guide /= factors
+        weights = np.empty(coefficients.shape[1], np.float32)
+        shrink(coefficients, guide, weights)
+        if factors is not None:
+            coefficients *= factors
+        return np.matmul(backward, coefficients, out=patches[0]), weights
+
+    return estimate
+
+
+def paper_estimate(coder: Coder, limits: tuple[float, float] | None) -> PatchEstimate:
+    """The paper's estimate, clipped to limits counted from the plane's centre; all patches count the same."""
+    from dstl_cli.patches.kernels.sliding import clip_patches
+
+    def estimate(patches: list[Array32], means: list[Floats]) -> tuple[Array32, Array32]:
+        found = coder.estimate(patches[0])
+        if limits is not None:
+            clip_patches(found, means[0], *limits)
+        return found, np.ones(found.shape[1], np.float32)
+
+    return estimate
+
+
+def _single(matrix: NDArray[np.float64]) -> Array32:
+    return np.ascontiguousarray(matrix, dtype=np.float32)

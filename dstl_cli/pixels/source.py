@@ -1,0 +1,70 @@
+"""Where the pixels of one page come from: an array, or a file that is read in windows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstl_cli.pixels.planes import Box
+
+Pixels = NDArray[np.generic]
+
+BAND_PIXELS = 2_000_000  # looked at together
+SAMPLE_PIXELS = 8_000_000  # a larger picture is represented by windows of it
+SAMPLE_SIDE = 1024  # of such a window
+
+
+class PixelSource(Protocol):
+    """A grey (H, W) or RGB (H, W, 3) picture that can be read in parts."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]: ...
+
+    def window(self, box: Box) -> Pixels:
+        """The pixels in a box."""
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Pixels in memory: those of a whole picture, or of a window of it that begins at `top` and `left`."""
+
+    pixels: Pixels
+    top: int = 0
+    left: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.pixels.shape
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        return self.pixels.dtype
+
+    def window(self, box: Box) -> Pixels:
+        rows = slice(box.top - self.top, box.bottom - self.top)
+        return self.pixels[rows, box.left - self.left : box.right - self.left]
+
+
+def bands(box: Box) -> Iterator[Box]:
+    """A box in pieces of whole rows that are not large."""
+    step = max(1, BAND_PIXELS // max(1, box.right - box.left))
+    for top in range(box.top, box.bottom, step):
+        yield Box(top, box.left, min(top + step, box.bottom), box.right)
+
+
+def sample_of(source: PixelSource, seed: int) -> Pixels:
+    """The picture itself, or where it is large, windows at random places, one below the other: a bounded sample."""
+    height, width = source.shape[:2]
+    if height * width <= SAMPLE_PIXELS:
+        return source.window(Box.whole(source.shape))
+    rng = np.random.default_rng([seed, height, width])
+    tall, wide = min(height, SAMPLE_SIDE), min(width, SAMPLE_SIDE)
+    count = max(1, SAMPLE_PIXELS // (tall * wide))
+    corners = zip(rng.integers(0, height - tall + 1, count), rng.integers(0, width - wide + 1, count), strict=True)
+    windows = [source.window(Box(int(y), int(x), int(y) + tall, int(x) + wide)) for y, x in sorted(corners)]
+    return np.concatenate(windows)
