@@ -20,30 +20,33 @@ Select = Callable[[Array, Array, float, float], tuple[Array, float]]
 # Kernels.
 
 
-def take_columns(image: Real, tops: list[int], left: int, across: int, size: int) -> Array:
-    """Patches with upper rows `tops` and left columns left, left + 1, ...: (size**2, len(tops) * across)."""
+def take_patches(image: Real, tops: list[int], left: int, across: int, size: int) -> tuple[Array, Array]:
+    """Patches with upper rows `tops` and left columns left, left + 1, ...: (size**2, len(tops) * across), and means."""
     corners = [(top, left + c) for top in tops for c in range(across)]
-    return np.array([image[r : r + size, c : c + size].astype(np.float64).ravel() for r, c in corners]).T
+    patches = np.array([image[r : r + size, c : c + size].astype(np.float64).ravel() for r, c in corners]).T
+    means = patches.mean(axis=0)
+    return patches - means, means
 
 
-def add_columns(
-    patches: Real, weights: Real, tops: list[int], left: int, across: int, total: Array, mass: Array
+def add_patches(
+    patches: Real, means: Real, weights: Real, tops: list[int], left: int, across: int, total: Array, mass: Array
 ) -> None:
-    """Add weight * patch of every column, and the weights, where the patch was taken."""
+    """Add weight * (patch + mean) of every column, and the weights, where the patch was taken."""
     size = round(len(patches) ** 0.5)
     corners = [(top, left + c) for top in tops for c in range(across)]
-    for patch, weight, (r, c) in zip(patches.T, weights, corners, strict=True):
-        total[r : r + size, c : c + size] += float(weight) * patch.astype(np.float64).reshape(size, size)
+    for patch, mean, weight, (r, c) in zip(patches.T, means, weights, corners, strict=True):
+        values = patch.astype(np.float64) + float(mean)
+        total[r : r + size, c : c + size] += float(weight) * values.reshape(size, size)
         mass[r : r + size, c : c + size] += float(weight)
 
 
-def shrink(coefficients: Real, guide: Real, noise: float) -> tuple[Array, Array]:
-    """Coefficients times q^2 / (q^2 + noise), entry 0 as it is (m, M); weights 1 / (1 + sum of the squared gains)."""
+def shrink(coefficients: Real, guide: Real) -> tuple[Array, Array]:
+    """Coefficients times q^2 / (q^2 + 1) (m, M); weights 1 / (1 + sum of the squared gains)."""
     shrunk = coefficients.astype(np.float64)
     weights = np.zeros(shrunk.shape[1])
     for c in range(shrunk.shape[1]):
-        gains = [float(q) ** 2 / (float(q) ** 2 + noise) for q in guide[1:, c]]
-        shrunk[1:, c] *= gains
+        gains = [float(q) ** 2 / (float(q) ** 2 + 1) for q in guide[:, c]]
+        shrunk[:, c] *= gains
         weights[c] = 1 / (1 + sum(gain**2 for gain in gains))
     return shrunk, weights
 
@@ -62,34 +65,34 @@ def keep_above(coefficients: Real, thresholds: Real) -> tuple[Array, float, floa
 
 
 class NaiveFrame:
-    """Analysis of a patch y by W: its mean times sqrt(n), then w_j (y - mean) over the norm of w_j without its mean.
+    """Analysis of a patch y by W: w_j (y - mean) over sigma times the norm of w_j without its mean.
 
-    Rows of W that see the mean alone give nothing but rounding and are left out.
+    Rows of W that see the mean alone give nothing but rounding and are left out. What comes back has no mean.
     """
 
-    def __init__(self, w: Array) -> None:
+    def __init__(self, w: Array, sigma: float = 1.0) -> None:
         n = len(w)
         without_mean = np.eye(n) - np.full((n, n), 1 / n)
         rows = [j for j in range(n) if np.linalg.norm(w[j] @ without_mean) > 1e-9 * np.linalg.norm(w[j])]
-        norms = [np.linalg.norm(w[j] @ without_mean) for j in rows]
-        self.analysis = np.array(
-            [np.full(n, n**-0.5), *(w[j] @ without_mean / norm for j, norm in zip(rows, norms, strict=True))]
-        )
-        inverse = np.linalg.inv(w)
-        self.synthesis = np.array(
-            [np.full(n, n**-0.5), *(inverse[:, j] * norm for j, norm in zip(rows, norms, strict=True))]
-        ).T
+        norms = [sigma * np.linalg.norm(w[j] @ without_mean) for j in rows]
+        inverse = without_mean @ np.linalg.inv(w)
+        self.analysis = np.array([w[j] @ without_mean / norm for j, norm in zip(rows, norms, strict=True)])
+        self.synthesis = np.array([inverse[:, j] * norm for j, norm in zip(rows, norms, strict=True)]).T
         self.costs = np.array([column @ column for column in self.synthesis.T])
 
 
 def averaged(image: Real, w: Array, stride: int, estimate: Callable[[Array, int, int], tuple[Array, float]]) -> Array:
-    """The weighted average of the estimates of all patches in every stride-th row, and in the last one."""
+    """The weighted average of the estimates of all patches in every stride-th row, and in the last one.
+
+    estimate: what becomes of a patch without its mean, and its weight.
+    """
     size = round(len(w) ** 0.5)
     total, mass = np.zeros(image.shape), np.zeros(image.shape)
     for r in naive.positions(image.shape[0], size, stride):
         for c in range(image.shape[1] - size + 1):
-            patch, weight = estimate(image[r : r + size, c : c + size].astype(np.float64).ravel(), r, c)
-            total[r : r + size, c : c + size] += weight * patch.reshape(size, size)
+            patch = image[r : r + size, c : c + size].astype(np.float64).ravel()
+            found, weight = estimate(patch - patch.mean(), r, c)
+            total[r : r + size, c : c + size] += weight * (found + patch.mean()).reshape(size, size)
             mass[r : r + size, c : c + size] += weight
     return total / mass
 
@@ -98,11 +101,11 @@ def coding_pass(
     image: Real, w: Array, sigma: float, error_scale: float, stride: int, always_kept: float, select: Select
 ) -> Array:
     """Each patch without the small coefficients that fit into ||error||^2 <= (C sigma)^2 n."""
-    frame = NaiveFrame(w)
+    frame = NaiveFrame(w, sigma)
 
     def estimate(patch: Array, _row: int, _column: int) -> tuple[Array, float]:
-        budget, highest = (error_scale * sigma) ** 2 * len(w), (always_kept * sigma) ** 2
-        kept, weight = select(frame.analysis @ patch, frame.costs, budget, highest)
+        budget = (error_scale * sigma) ** 2 * len(w)
+        kept, weight = select(frame.analysis @ patch, frame.costs, budget, always_kept**2)
         return frame.synthesis @ kept, weight
 
     return averaged(image, w, stride, estimate)
@@ -110,12 +113,12 @@ def coding_pass(
 
 def wiener_pass(image: Real, pilot: Real, w: Array, sigma: float, stride: int) -> Array:
     """Each patch with the Wiener gains of the pilot's."""
-    frame = NaiveFrame(w)
+    frame = NaiveFrame(w, sigma)
     size = round(len(w) ** 0.5)
 
     def estimate(patch: Array, r: int, c: int) -> tuple[Array, float]:
         guide = frame.analysis @ pilot[r : r + size, c : c + size].astype(np.float64).ravel()
-        shrunk, weights = shrink((frame.analysis @ patch)[:, None], guide[:, None], sigma**2)
+        shrunk, weights = shrink((frame.analysis @ patch)[:, None], guide[:, None])
         return frame.synthesis @ shrunk[:, 0], float(weights[0])
 
     return averaged(image, w, stride, estimate)

@@ -1,6 +1,6 @@
 """Groups of similar patches: kernels equal to the naive ones, tiles that cover, and laws of the whole pipeline."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,21 +11,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from plans import run_engine
 
 from dstl_cli.base.threads import Execution
-from dstl_cli.denoising.grouped import (
-    Grid,
-    cut_tiles,
-    denoise_groups,
-    find_groups,
-    patch_coder,
-    reference_positions,
-    spread,
-    threshold_stage,
-)
-from dstl_cli.denoising.settings import GroupSettings
+from dstl_cli.denoising.grouped import BEST, ReferenceGrid, find_groups, patch_coder, spread, threshold_stage
+from dstl_cli.denoising.plan import TransformSource
+from dstl_cli.denoising.settings import BestSettings, GroupSettings
 from dstl_cli.measure.metrics import peak_signal_noise_ratio
+from dstl_cli.noise.model import WhiteChannel
 from dstl_cli.patches.kernels import grouped as kernels
+from dstl_cli.patches.tiles import tiles_in
+from dstl_cli.pixels.planes import Box, Plane
 from dstl_cli.transforms.transform import Transform
 
 psnr = partial(peak_signal_noise_ratio, data_range=255)
@@ -39,6 +35,14 @@ def noisy_part(camera: NDArray[np.uint8], shape: tuple[int, int], sigma: float, 
     """A crop of the photograph with noise."""
     noise = sigma * np.random.default_rng(seed).standard_normal(shape)
     return (camera[20 : 20 + shape[0], 30 : 30 + shape[1]] + noise).astype(np.float32)
+
+
+def denoise_groups(
+    pictures: list[Array32], sigmas: Sequence[float], transform: Transform, config: GroupSettings, execution: Execution
+) -> list[Array32]:
+    """All channels of a picture."""
+    settings = BestSettings(groups=config)
+    return [np.asarray(image) for image in run_engine("best", settings, pictures, sigmas, transform, execution)]
 
 
 def denoised(picture: NDArray[Any], sigma: float, transform: Transform = DCT, **changes: Any) -> Array32:
@@ -156,8 +160,9 @@ def check_threshold(picture: Array32, transform: Transform, size: int, sigma: fl
     assert len(groups) >= 5
 
     total, weights = np.zeros((2, height, width), dtype=np.float32)
-    forward, backward = patch_coder(transform)
-    thresholds = (threshold * sigma * np.linalg.norm(forward, axis=0)).astype(np.float32)
+    forward, backward, deviations = patch_coder(transform, WhiteChannel(sigma))
+    np.testing.assert_allclose(deviations, sigma * np.linalg.norm(forward, axis=0), rtol=1e-5)
+    thresholds = (threshold * deviations).astype(np.float32)
     kernels.threshold_groups(picture, groups, side, forward, backward, thresholds, total, weights)
     expected, expected_weights = np.zeros((height, width)), np.zeros(height * width)
     for group in groups:
@@ -218,15 +223,17 @@ def test_tiles_hold_every_reference_once_and_all_it_can_see(
     shape: tuple[int, int], side: int, stride: int, shift: int, radius: int
 ) -> None:
     assume(max(stride, shift) <= side)
-    grid = Grid(patch_size=side, stride=stride, shift=shift, radius=radius, group=1)
-    rows, columns = (reference_positions(length, grid) for length in shape)
+    grid = ReferenceGrid(patch_size=side, stride=stride, shift=shift, radius=radius, group=1)
+    rows, columns = (grid.positions(length) for length in shape)
     for positions, length in ((rows, shape[0]), (columns, shape[1])):
         assert positions[0] == 0
         assert positions[-1] == length - side
         assert np.diff(positions).max(initial=0) <= side  # no gap between patches
     found = []
-    for tile in cut_tiles(shape, grid):
-        (top, bottom), (left, right) = ((part.start, part.stop) for part in tile.box)
+    tiles, done = tiles_in(grid.tiles(shape), Box.whole(shape))
+    assert done == Box.whole(shape)
+    for tile in tiles:
+        top, bottom, left, right = tile.box.top, tile.box.bottom, tile.box.left, tile.box.right
         found += [(r + top, c + left) for r in tile.rows for c in tile.columns]
         for local, first, last, length in (
             (tile.rows, top, bottom, shape[0]),
@@ -239,14 +246,15 @@ def test_tiles_hold_every_reference_once_and_all_it_can_see(
 
 def test_groups_do_not_depend_on_the_tiles(camera: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch) -> None:
     guide = camera[:70, :90].astype(np.float32)
-    grid = Grid(patch_size=6, stride=5, shift=2, radius=8, group=20)
+    grid = ReferenceGrid(patch_size=6, stride=5, shift=2, radius=8, group=20)
 
     def groups_in_the_picture() -> dict[tuple[int, int], list[tuple[int, int]]]:
         found = {}
-        groups = find_groups([guide], grid, ONE)
-        for tile, corners in zip(groups.tiles, groups.corners, strict=True):
-            top, left = (part.start for part in tile.box)
-            width = tile.box[1].stop - left
+        groups = find_groups([Plane.whole(guide)], grid, ONE)
+        tiles, _ = tiles_in(groups.grid, groups.box)
+        assert list(groups.corners) == [tile.place for tile in tiles]
+        for tile, corners in zip(tiles, groups.corners.values(), strict=True):
+            top, left, width = tile.box.top, tile.box.left, tile.box.shape[1]
             references = [(r + top, c + left) for r in tile.rows for c in tile.columns]
             for reference, group in zip(references, corners, strict=True):
                 found[reference] = [(corner // width + top, corner % width + left) for corner in group]
@@ -275,7 +283,8 @@ def test_spread(height: int, width: int, side: int, seed: int) -> None:
 def test_codes_go_back_to_the_patches(make_transform: Callable[..., Transform], side: int, condition: float) -> None:
     patches = np.random.default_rng(0).uniform(0, 255, (7, side**2)).astype(np.float32)
     for transform in (make_transform(side, condition), Transform.fixed(side)):
-        forward, backward = patch_coder(transform)
+        forward, backward, deviations = patch_coder(transform, WhiteChannel(7.0))
+        np.testing.assert_allclose(deviations, 7 * np.linalg.norm(forward, axis=0), rtol=1e-5)
         assert all(length % 4 == 0 for length in forward.shape)
         codes = patches @ forward[: side**2]
         np.testing.assert_allclose(codes[:, 0], patches.mean(axis=1) * side, rtol=1e-5)
@@ -283,7 +292,7 @@ def test_codes_go_back_to_the_patches(make_transform: Callable[..., Transform], 
 
 
 def test_the_dct_has_one_code_for_the_mean_and_one_for_each_other_wave() -> None:
-    assert patch_coder(DCT)[0].shape == (64, 64)
+    assert patch_coder(DCT, WhiteChannel(1.0))[0].shape == (64, 64)
 
 
 # The first stage.
@@ -291,8 +300,10 @@ def test_the_dct_has_one_code_for_the_mean_and_one_for_each_other_wave() -> None
 
 def test_a_threshold_of_zero_keeps_all(camera: NDArray[np.uint8]) -> None:
     noisy = noisy_part(camera, (30, 33), 20.0)
-    groups = find_groups([noisy], Grid(patch_size=8, stride=4, shift=0, radius=5, group=4), ONE)
-    np.testing.assert_allclose(threshold_stage(noisy, 20.0, groups, 0.0, DCT, ONE), noisy, rtol=0, atol=1e-3)
+    plane = Plane.whole(noisy)
+    groups = find_groups([plane], ReferenceGrid(patch_size=8, stride=4, shift=0, radius=5, group=4), ONE)
+    result = threshold_stage(plane, WhiteChannel(20.0), groups, DCT, 0.0, ONE)
+    np.testing.assert_allclose(result.values, noisy, rtol=0, atol=1e-3)
 
 
 # The pipeline.
@@ -408,7 +419,13 @@ def test_the_input_is_left_alone(camera: NDArray[np.uint8]) -> None:
 
 def test_a_stride_that_leaves_gaps_is_refused() -> None:
     with pytest.raises(ValueError, match="3x3 pixels; best needs at least 4x4"):
-        denoise_groups([np.ones((9, 9), np.float32)], [1.0], Transform.fixed(3), GroupSettings(), ONE)
+        BEST.transform_for(
+            Plane.whole(np.ones((9, 9), np.float32)),
+            WhiteChannel(1.0),
+            BestSettings(),
+            TransformSource(Transform.fixed(3)),
+            1,
+        )
 
 
 # Settings.

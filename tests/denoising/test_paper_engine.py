@@ -4,15 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dstl_cli.denoising.MISSING import Channels, Estimate
 from numpy.typing import NDArray
 
 from dstl_cli.denoising.paper import learn_in_rounds, make_coder
-from dstl_cli.denoising.pipeline import denoise_channels
+from dstl_cli.denoising.pipeline import Denoised, denoise_pixels
 from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.settings import PaperSettings
 from dstl_cli.denoising.survey import Request
 from dstl_cli.learning.methods import METHODS, PAPER_METHODS
+from dstl_cli.pixels.depth import Depth
 from dstl_cli.transforms.transform import Transform
 
 Array = NDArray[np.float64]
@@ -30,12 +30,13 @@ def small(method: str = "dsect", *, given: Transform | None = None, jobs: int | 
 
 def denoise_grey(
     image: NDArray[np.generic], sigma: float, request: Request, data_range: tuple[float, float] | None = None
-) -> Estimate:
-    return denoise_channels(Channels(lambda _: image, (sigma,), data_range), request)[0]
+) -> Denoised:
+    """The result in double precision, neither rounded nor with other limits than those given."""
+    return denoise_pixels(image, sigma, request, depth=Depth(np.dtype(np.float64), 1.0, data_range))
 
 
 def denoised(image: NDArray[np.generic], sigma: float, request: Request) -> NDArray[np.floating[Any]]:
-    return denoise_grey(image, sigma, request).images[0]
+    return np.asarray(denoise_grey(image, sigma, request).pixels, dtype=np.float64)
 
 
 def with_noise(clean: NDArray[np.uint8], sigma: float, seed: int = 0) -> Array:
@@ -53,18 +54,18 @@ def psnr(image: NDArray[np.floating[Any]], clean: NDArray[np.uint8]) -> float:
 def test_every_method_gains_several_decibels(camera: NDArray[np.uint8], method: str) -> None:
     noisy = with_noise(camera, 20.0)
     result = denoise_grey(noisy, 20.0, small(method), (0.0, 255.0))
-    image = result.images[0]
+    image = result.pixels
     assert psnr(image, camera) > psnr(noisy, camera) + 4.0
     assert (image.dtype, image.shape) == (noisy.dtype, noisy.shape)
-    assert result.transform is not None
-    assert result.transform.method == method
-    assert len(result.history) == (20 if METHODS[method].learns else 0)
+    assert result.record.transform is not None
+    assert result.record.transform.method == method
+    assert len(result.record.history) == (20 if METHODS[method].learns else 0)
 
 
 @pytest.mark.parametrize("changes", [{"max_condition": 10.0}, {"density": 0.2}, {"stride": 4}, {"patch_size": 8}])
 def test_settings_away_from_the_paper_gain_too(camera: NDArray[np.uint8], changes: dict[str, Any]) -> None:
     noisy = with_noise(camera, 20.0)
-    image = denoise_grey(noisy, 20.0, small(**changes), (0.0, 255.0)).images[0]
+    image = denoise_grey(noisy, 20.0, small(**changes), (0.0, 255.0)).pixels
     assert psnr(image, camera) > psnr(noisy, camera) + 3.0
 
 
@@ -72,7 +73,7 @@ def test_settings_away_from_the_paper_gain_too(camera: NDArray[np.uint8], change
 @pytest.mark.parametrize("rho", [1.0, 5.0])
 def test_the_transform_handed_over_keeps_its_bounds(camera: NDArray[np.uint8], method: str, rho: float) -> None:
     request = small(method, max_condition=rho, frobenius_norm=3.0, patch_size=6)
-    transform = denoise_grey(with_noise(camera[:40, :40], 20.0), 20.0, request).transform
+    transform = denoise_grey(with_noise(camera[:40, :40], 20.0), 20.0, request).record.transform
     assert transform is not None
     assert np.linalg.cond(transform.matrix) <= rho * (1 + 1e-6)
     assert np.linalg.norm(transform.matrix) == pytest.approx(3.0, rel=1e-9)
@@ -83,9 +84,9 @@ def test_the_same_seed_gives_the_same_bytes_on_any_number_of_threads(camera: NDA
     first, again, other = (
         denoise_grey(noisy, 20.0, request) for request in (small(jobs=1), small(jobs=3), small(seed=1))
     )
-    assert first.images[0].tobytes() == again.images[0].tobytes()
-    assert first.history == again.history
-    assert first.images[0].tobytes() != other.images[0].tobytes()
+    assert first.pixels.tobytes() == again.pixels.tobytes()
+    assert first.record.history == again.record.history
+    assert first.pixels.tobytes() != other.pixels.tobytes()
 
 
 def test_the_input_stays_as_it_was(camera: NDArray[np.uint8]) -> None:
@@ -113,9 +114,9 @@ def test_a_given_transform_is_used_as_it_is(camera: NDArray[np.uint8]) -> None:
     noisy = with_noise(camera[:40, :40], 20.0)
     transform = Transform.fixed(8)
     result = denoise_grey(noisy, 20.0, small(given=transform))
-    assert result.transform is transform
-    assert result.history == ()
-    np.testing.assert_array_equal(result.images[0], denoised(noisy, 20.0, small("dct", patch_size=8)))
+    assert result.record.transform is transform
+    assert result.record.history == ()
+    np.testing.assert_array_equal(result.pixels, denoised(noisy, 20.0, small("dct", patch_size=8)))
 
 
 def test_learning_rounds_go_on_from_each_other(camera: NDArray[np.uint8]) -> None:
@@ -157,7 +158,7 @@ def test_a_constant_image_comes_back_under_any_bound(method: str, rho: float) ->
 @EVERY_METHOD
 def test_a_constant_8_bit_image_comes_back_exactly(method: str) -> None:
     image = np.full((24, 17), 77, dtype=np.uint8)
-    np.testing.assert_array_equal(denoise_grey(image, 20.0, small(method), (0.0, 255.0)).images[0], 77.0)
+    np.testing.assert_array_equal(denoise_grey(image, 20.0, small(method), (0.0, 255.0)).pixels, 77.0)
 
 
 @EVERY_METHOD
@@ -178,7 +179,7 @@ def test_tiny_patches_work(camera: NDArray[np.uint8], method: str, patch_size: i
 
 @pytest.mark.parametrize("sigma", [1e-6, 1e-3, 1e4, 1e30])
 def test_noise_far_from_the_scale_of_the_pixels(camera: NDArray[np.uint8], sigma: float) -> None:
-    result = denoise_grey(camera[:30, :30], sigma, small(patch_size=5), (0.0, 255.0)).images[0]
+    result = denoise_grey(camera[:30, :30], sigma, small(patch_size=5), (0.0, 255.0)).pixels
     assert np.isfinite(result).all()
     assert result.min() >= 0
     assert result.max() <= 255

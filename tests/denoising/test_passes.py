@@ -1,6 +1,7 @@
 """The kernels and both passes are their definitions; how the work is cut changes nothing."""
 
 from collections.abc import Callable
+from typing import Any
 
 import naive_passes
 import numpy as np
@@ -12,10 +13,20 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.progress import Progress
 from dstl_cli.base.threads import Execution
-from dstl_cli.denoising import sliding
-from dstl_cli.denoising.sliding import ALWAYS_KEPT, BAND_ROWS, CHUNK, coding_pass, wiener_pass
+from dstl_cli.denoising import passes
+from dstl_cli.denoising.passes import (
+    ALWAYS_KEPT,
+    PRODUCT,
+    TILE_WIDTH,
+    coding_estimate,
+    patch_average,
+    sliding_grid,
+    wiener_estimate,
+)
+from dstl_cli.noise.model import WhiteChannel
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.kernels import sliding as kernels
+from dstl_cli.pixels.planes import Plane
 from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.transform import Transform
 
@@ -36,24 +47,75 @@ def random_image(shape: tuple[int, int], seed: int = 0, sigma: float = 20.0) -> 
 # Kernels.
 
 
-@given(TOPS, st.integers(0, 3), st.integers(1, 6), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def in_units(transform: Transform, sigma: float) -> Frame:
+    """The frame with coefficients in units of white noise."""
+    frame = Frame.of(transform)
+    return frame.in_units_of(WhiteChannel(sigma).deviations(frame.forward))
+
+
+def coding_pass(
+    image: Array32, transform: Transform, sigma: float, error_scale: float, stride: int, execution: Execution
+) -> Array32:
+    """The coder over a whole picture with white noise."""
+    estimate = coding_estimate(in_units(transform, sigma), WhiteChannel(sigma), 0, 0.0, error_scale)
+    found = patch_average([Plane.whole(image)], transform.patch_size, (stride, 1), estimate, execution)
+    assert found.box == Plane.whole(image).box
+    return np.asarray(found.values)
+
+
+def wiener_pass(
+    image: Array32, pilot: Array32, transform: Transform, sigma: float, stride: int, execution: Execution
+) -> Array32:
+    """The Wiener pass over a whole picture with white noise."""
+    estimate = wiener_estimate(in_units(transform, sigma), WhiteChannel(sigma), 0, 0.0)
+    planes = [Plane.whole(image), Plane.whole(pilot)]
+    return np.asarray(patch_average(planes, transform.patch_size, (stride, 1), estimate, execution).values)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@given(tops=TOPS, left=st.integers(0, 3), across=st.integers(1, 6), size=st.integers(1, 4), seed=st.integers(0, 2**32))
 def test_patches_are_taken_and_added_where_they_are(
-    tops: list[int], left: int, across: int, size: int, seed: int
+    dtype: type[np.floating[Any]], tops: list[int], left: int, across: int, size: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     shape = (max(tops) + size, left + across + size - 1)
-    image = rng.standard_normal(shape).astype(np.float32)
-    columns = np.empty((size**2, len(tops) * across), np.float32)
-    kernels.take_columns(image, np.array(tops), left, across, size, columns)
-    np.testing.assert_array_equal(columns, naive_passes.take_columns(image, tops, left, across, size))
+    image: NDArray[np.floating[Any]] = (5 + rng.standard_normal(shape)).astype(dtype)
+    patches = np.empty((size**2, len(tops) * across), np.float32)
+    means = np.empty(patches.shape[1], dtype)
+    kernels.take_patches(image, np.array(tops), left, across, size, patches, means)
+    expected, expected_means = naive_passes.take_patches(image, tops, left, across, size)
+    np.testing.assert_allclose(patches, expected, rtol=0, atol=3e-6)
+    np.testing.assert_allclose(means, expected_means, rtol=10 * np.finfo(dtype).eps)
 
-    weights = rng.choice([0.0, 0.25, 1.0, rng.random()], columns.shape[1]).astype(np.float32)
-    total, mass = (rng.random(shape).astype(np.float32) for _ in range(2))  # sums go on from what is there
+    weights = rng.choice([0.0, 0.25, 1.0, rng.random()], patches.shape[1]).astype(np.float32)
+    # sums go on from what is there
+    total, mass = (rng.random(shape).astype(dtype) for _ in range(2))
     expected_total, expected_mass = total.astype(np.float64), mass.astype(np.float64)
-    naive_passes.add_columns(columns, weights, tops, left, across, expected_total, expected_mass)
-    kernels.add_columns(columns, weights, np.array(tops), left, across, size, total, mass)
+    naive_passes.add_patches(patches, means, weights, tops, left, across, expected_total, expected_mass)
+    kernels.add_patches(patches, means, weights, np.array(tops), left, across, size, total, mass)
     np.testing.assert_allclose(total, expected_total, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(mass, expected_mass, rtol=1e-5, atol=1e-5)
+
+
+def test_patches_on_a_high_level_keep_their_small_differences() -> None:
+    image = 1e9 + np.random.default_rng(0).standard_normal((9, 11))
+    patches, means = np.empty((16, 6 * 8), np.float32), np.empty(6 * 8)
+    kernels.take_patches(image, np.arange(6), 0, 8, 4, patches, means)
+    expected, expected_means = naive_passes.take_patches(image, list(range(6)), 0, 8, 4)
+    np.testing.assert_allclose(patches, expected, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(means, expected_means, rtol=1e-15)
+    total, mass = np.zeros((2, *image.shape))
+    kernels.add_patches(patches, means, np.ones(48, np.float32), np.arange(6), 0, 8, 4, total, mass)
+    np.testing.assert_allclose(total / mass, image, rtol=0, atol=2e-6)
+
+
+@given(st.integers(1, 5), st.integers(1, 9), st.integers(0, 2**32 - 1))
+def test_clip_patches_is_its_definition(n: int, count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    patches, means = (100 * rng.standard_normal((n, count))).astype(np.float32), rng.uniform(0, 255, count)
+    expected = np.clip(patches + means, 0.0, 255.0) - means
+    kernels.clip_patches(patches, means, 0.0, 255.0)
+    np.testing.assert_allclose(patches, expected, rtol=0, atol=2e-5)
 
 
 @st.composite
@@ -74,9 +136,9 @@ def wide_selections(draw: st.DrawFn) -> tuple[Array32, Array32, float, float]:
     m, count = draw(st.integers(1, 40)), draw(st.integers(1, 6))
     coefficients = (2 * rng.standard_t(3, (m, count))).astype(np.float32)
     costs = rng.uniform(0.8, 1.25, m).astype(np.float32)
-    first = coefficients[1:, 0].astype(np.float64) ** 2
+    first = coefficients[:, 0].astype(np.float64) ** 2
     order = np.argsort(first)
-    sums = [0.0, *np.cumsum((costs[1:] * first)[order])]
+    sums = [0.0, *np.cumsum((costs * first)[order])]
     budget = draw(st.sampled_from(sums)) * draw(st.sampled_from([0.995, 1.0, 1.005]))
     return coefficients, costs, float(budget), draw(st.floats(0.1, 20))
 
@@ -88,35 +150,34 @@ def test_select_drops_what_fits_and_no_less(case: tuple[Array32, Array32, float,
     kept = coefficients.copy()
     weights = np.empty(coefficients.shape[1], np.float32)
     kernels.select(kept, costs, np.float32(budget), np.float32(highest), weights)
-    np.testing.assert_array_equal(kept[0], coefficients[0])
-    for before, after, weight in zip(coefficients.T[:, 1:], kept.T[:, 1:], weights, strict=True):
+    for before, after, weight in zip(coefficients.T, kept.T, weights, strict=True):
         dropped, stays = (before != 0) & (after == 0), after != 0
         np.testing.assert_array_equal(after[stays], before[stays])
         squares = (before * before).astype(np.float64)
-        assert np.sum(costs[1:][dropped] * squares[dropped]) <= budget * (1 + 1e-5)
+        assert np.sum(costs[dropped] * squares[dropped]) <= budget * (1 + 1e-5)
         assert squares[dropped].max(initial=0.0) <= highest
         assert squares[stays].min(initial=np.inf) > squares[dropped].max(initial=-np.inf)  # of equal ones all or none
         assert weight == np.float32(1 / (1 + np.count_nonzero(after)))
         higher = squares[stays].min(initial=np.inf) + highest / 1000
         if higher < highest:
             within = squares <= higher
-            assert np.sum(costs[1:][within] * squares[within]) > budget * (1 - 1e-5)
+            assert np.sum(costs[within] * squares[within]) > budget * (1 - 1e-5)
 
 
 @given(
     hnp.array_shapes(min_dims=2, max_dims=2, max_side=9),
-    st.sampled_from([1e-6, 1.0, 400.0]),
+    st.sampled_from([1e-3, 1.0, 400.0]),
     st.integers(0, 2**32 - 1),
 )
-def test_shrink_is_its_definition(shape: tuple[int, int], noise: float, seed: int) -> None:
+def test_shrink_is_its_definition(shape: tuple[int, int], scale: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     coefficients, guide = (
-        (rng.choice([0.0, 1.0, 30.0], shape) * rng.standard_normal(shape)).astype(np.float32) for _ in range(2)
+        (rng.choice([0.0, 1.0, 30.0], shape) * scale * rng.standard_normal(shape)).astype(np.float32) for _ in range(2)
     )
-    expected, expected_weights = naive_passes.shrink(coefficients, guide, noise)
+    expected, expected_weights = naive_passes.shrink(coefficients, guide)
     weights = np.empty(shape[1], np.float32)
     kept_guide, shrunk = guide.copy(), coefficients.copy()
-    kernels.shrink(shrunk, guide, np.float32(noise), weights)
+    kernels.shrink(shrunk, guide, weights)
     np.testing.assert_allclose(shrunk, expected, rtol=1e-5, atol=1e-30)
     np.testing.assert_allclose(weights, expected_weights, rtol=1e-5)
     np.testing.assert_array_equal(guide, kept_guide)
@@ -156,14 +217,14 @@ def mean_apart(size: int, seed: int = 0) -> Transform:
 
 
 FRAMES = {
-    "dct": (Transform.fixed(5), 25),
-    "one pixel": (Transform.fixed(1), 1),
-    "negative": (Transform(5, -np.eye(25), "test"), 25),
-    "tiny": (Transform(5, 1e-12 * np.eye(25), "test"), 25),
-    "huge": (Transform(5, 1e12 * mean_apart(5).factor, "test"), 25),
-    "mean apart": (mean_apart(5), 25),
-    "mean mixed in": (mean_mixing(5), 26),
-    "mean not first": (Transform(4, np.eye(16)[::-1].copy(), "test"), 16),
+    "dct": (Transform.fixed(5), 24),
+    "one pixel": (Transform.fixed(1), 0),
+    "negative": (Transform(5, -np.eye(25), "test"), 24),
+    "tiny": (Transform(5, 1e-12 * np.eye(25), "test"), 24),
+    "huge": (Transform(5, 1e12 * mean_apart(5).factor, "test"), 24),
+    "mean apart": (mean_apart(5), 24),
+    "mean mixed in": (mean_mixing(5), 25),
+    "mean not first": (Transform(4, np.eye(16)[::-1].copy(), "test"), 15),
 }
 
 
@@ -174,28 +235,42 @@ def test_frames_give_patches_back(name: str) -> None:
     n = transform.patch_size**2
     assert frame.forward.shape == (rows, n)
     assert frame.backward.shape == (n, rows)
-    assert frame.forward.dtype == frame.backward.dtype == frame.costs.dtype == np.float32
-    forward, backward = frame.forward.astype(np.float64), frame.backward.astype(np.float64)
-    np.testing.assert_allclose(backward @ forward, np.eye(n), atol=2e-6)
-    np.testing.assert_allclose(np.linalg.norm(forward, axis=1), 1.0, rtol=1e-6)  # white noise stays of deviation 1
-    np.testing.assert_allclose(forward[0], 1 / transform.patch_size, rtol=1e-6)
-    np.testing.assert_allclose(forward[1:].sum(axis=1), 0.0, atol=1e-5)
-    np.testing.assert_allclose(frame.costs, np.sum(backward**2, axis=0), rtol=1e-5)
+    without_mean = np.eye(n) - 1 / n
+    np.testing.assert_allclose(frame.backward @ frame.forward, without_mean, atol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(frame.forward, axis=1), 1.0, rtol=1e-9)  # white noise keeps deviation 1
+    np.testing.assert_allclose(frame.forward.sum(axis=1), 0.0, atol=1e-9)
+    np.testing.assert_allclose(frame.backward.sum(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(frame.costs, np.sum(frame.backward**2, axis=0), rtol=1e-6)
+    naive = naive_passes.NaiveFrame(transform.matrix)
+    np.testing.assert_allclose(frame.forward, naive.analysis.reshape(rows, n), atol=1e-9)
+    np.testing.assert_allclose(frame.backward, naive.synthesis.reshape(n, rows), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames_in_units_of_the_noise(name: str) -> None:
+    transform, rows = FRAMES[name]
+    plain = Frame.of(transform)
+    deviations = np.random.default_rng(0).uniform(0.5, 30, rows)
+    frame = plain.in_units_of(deviations)
+    assert frame.patch_size == plain.patch_size
+    np.testing.assert_allclose(np.linalg.norm(frame.forward, axis=1), 1 / deviations, rtol=1e-9)
+    np.testing.assert_allclose(frame.backward @ frame.forward, plain.backward @ plain.forward, atol=1e-9)
+    np.testing.assert_allclose(frame.costs, plain.costs * deviations**2, rtol=1e-6)
 
 
 def test_orthonormal_transforms_have_orthonormal_frames() -> None:
     frame = Frame.of(Transform(6, -0.7 * np.eye(36), "test"))
-    np.testing.assert_allclose(frame.backward, frame.forward.T, atol=1e-6)
+    np.testing.assert_allclose(frame.backward, frame.forward.T, atol=1e-9)
     np.testing.assert_allclose(frame.costs, 1.0, rtol=1e-6)
-    np.testing.assert_allclose(np.abs(Frame.of(Transform.fixed(6)).forward), np.abs(dct_matrix(6)), atol=1e-6)
+    np.testing.assert_allclose(np.abs(Frame.of(Transform.fixed(6)).forward), np.abs(dct_matrix(6)[1:]), atol=1e-9)
 
 
 @given(st.floats(1e-6, 1e6), st.integers(0, 100))
 def test_the_scale_of_a_transform_does_not_matter(scale: float, seed: int) -> None:
     transform = mean_mixing(3, seed)
     frame, scaled = Frame.of(transform), Frame.of(Transform(3, scale * transform.factor, "test"))
-    np.testing.assert_allclose(scaled.forward, frame.forward, atol=1e-6)
-    np.testing.assert_allclose(scaled.backward, frame.backward, atol=1e-5)
+    np.testing.assert_allclose(scaled.forward, frame.forward, atol=1e-9)
+    np.testing.assert_allclose(scaled.backward, frame.backward, atol=1e-9)
 
 
 # Passes: their definition.
@@ -212,16 +287,16 @@ Pass = Callable[..., Array32]
 
 
 def run_coding(
-    image: Array32, frame: Frame, sigma: float, stride: int, jobs: int, progress: Progress | None = None
+    image: Array32, transform: Transform, sigma: float, stride: int, jobs: int, progress: Progress | None = None
 ) -> Array32:
-    return coding_pass(image, frame, sigma, 1.04, stride, Execution(jobs, progress))
+    return coding_pass(image, transform, sigma, 1.04, stride, Execution(jobs, progress))
 
 
 def run_wiener(
-    image: Array32, frame: Frame, sigma: float, stride: int, jobs: int, progress: Progress | None = None
+    image: Array32, transform: Transform, sigma: float, stride: int, jobs: int, progress: Progress | None = None
 ) -> Array32:
     """Guided by the image itself."""
-    return wiener_pass(image, image, frame, sigma, stride, Execution(jobs, progress))
+    return wiener_pass(image, image, transform, sigma, stride, Execution(jobs, progress))
 
 
 BOTH = pytest.mark.parametrize("run", [run_coding, run_wiener])
@@ -232,26 +307,26 @@ BOTH = pytest.mark.parametrize("run", [run_coding, run_wiener])
 def test_both_passes_are_their_definitions(make: Callable[[int], Transform], stride: int) -> None:
     image = random_image((15, 18))
     transform = make(4)
-    frame = Frame.of(transform)
-    pilot = coding_pass(image, frame, 20.0, 1.04, stride, ONE)
+    pilot = coding_pass(image, transform, 20.0, 1.04, stride, ONE)
     expected = naive_passes.coding_pass(image, transform.matrix, 20.0, 1.04, stride, ALWAYS_KEPT, selected)
     np.testing.assert_allclose(pilot, expected, rtol=0, atol=1e-3)
-    result = wiener_pass(image, pilot, frame, 20.0, stride, ONE)
+    result = wiener_pass(image, pilot, transform, 20.0, stride, ONE)
     expected = naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, stride)
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-3)
     assert pilot.dtype == result.dtype == np.float32
     assert np.abs(pilot - image).max() > 10.0
 
 
-def test_pictures_wider_than_a_chunk_are_the_definition() -> None:
-    image = random_image((5, CHUNK + 40))
-    image -= np.float32(2.0) * np.arange(CHUNK + 40, dtype=np.float32)  # level: single precision holds what is left
+def test_pictures_wider_than_a_product_and_a_tile_are_the_definition() -> None:
+    width = max(PRODUCT, 2 * TILE_WIDTH) + 40
+    image = random_image((5, width))
+    image -= np.float32(2.0) * np.arange(width, dtype=np.float32)  # level: single precision holds what is left
+    assert len(sliding_grid(image.shape, 3, 2).columns) > 1
     transform = Transform.fixed(3)
-    frame = Frame.of(transform)
-    pilot = coding_pass(image, frame, 20.0, 1.04, 2, Execution(2))
+    pilot = coding_pass(image, transform, 20.0, 1.04, 2, Execution(2))
     expected = naive_passes.coding_pass(image, transform.matrix, 20.0, 1.04, 2, ALWAYS_KEPT, selected)
     np.testing.assert_allclose(pilot, expected, rtol=0, atol=1e-3)
-    result = wiener_pass(image, pilot, frame, 20.0, 2, Execution(2))
+    result = wiener_pass(image, pilot, transform, 20.0, 2, Execution(2))
     np.testing.assert_allclose(
         result, naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, 2), rtol=0, atol=1e-3
     )
@@ -259,22 +334,35 @@ def test_pictures_wider_than_a_chunk_are_the_definition() -> None:
 
 @BOTH
 @pytest.mark.parametrize("chunk", [1, 7, 30, 100])
-def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, run: Pass, chunk: int) -> None:
+def test_products_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, run: Pass, chunk: int) -> None:
     image = random_image((40, 34))
-    frame = Frame.of(mean_apart(5))
-    whole = run(image, frame, 20.0, 1, 1)
-    monkeypatch.setattr(sliding, "CHUNK", chunk)
-    np.testing.assert_allclose(run(image, frame, 20.0, 1, 1), whole, rtol=0, atol=2e-3)
+    transform = mean_apart(5)
+    whole = run(image, transform, 20.0, 1, 1)
+    monkeypatch.setattr(passes, "PRODUCT", chunk)
+    np.testing.assert_allclose(run(image, transform, 20.0, 1, 1), whole, rtol=0, atol=2e-3)
+
+
+@BOTH
+@pytest.mark.parametrize("tile", [(1, 1), (7, 9), (64, 10), (16, 100)])
+def test_tiles_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, run: Pass, tile: tuple[int, int]) -> None:
+    image = random_image((40, 34))
+    transform = mean_apart(5)
+    whole = run(image, transform, 20.0, 2, 1)
+    monkeypatch.setattr(passes, "TILE_HEIGHT", tile[0])
+    monkeypatch.setattr(passes, "TILE_WIDTH", tile[1])
+    np.testing.assert_allclose(run(image, transform, 20.0, 2, 1), whole, rtol=0, atol=2e-3)
 
 
 @BOTH
 @pytest.mark.parametrize("stride", [1, 3])
-def test_threads_do_not_change_a_bit(run: Pass, stride: int) -> None:
-    image = random_image((9 * BAND_ROWS + 3, 50))
-    frame = Frame.of(mean_apart(6))
-    one = run(image, frame, 20.0, stride, 1).tobytes()
+def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch, run: Pass, stride: int) -> None:
+    monkeypatch.setattr(passes, "TILE_HEIGHT", 16)
+    monkeypatch.setattr(passes, "TILE_WIDTH", 20)
+    image = random_image((147, 50))
+    transform = mean_apart(6)
+    one = run(image, transform, 20.0, stride, 1).tobytes()
     for jobs in (2, 3, 8):
-        assert run(image, frame, 20.0, stride, jobs).tobytes() == one
+        assert run(image, transform, 20.0, stride, jobs).tobytes() == one
 
 
 # Passes: laws.
@@ -285,7 +373,7 @@ def test_threads_do_not_change_a_bit(run: Pass, stride: int) -> None:
 @pytest.mark.parametrize("stride", [1, 2, 5, 6])
 def test_every_pixel_is_covered(run: Pass, shape: tuple[int, int], stride: int) -> None:
     image = random_image(shape)
-    result = run(image, Frame.of(Transform.fixed(6)), 20.0, stride, 1)
+    result = run(image, Transform.fixed(6), 20.0, stride, 1)
     assert result.shape == shape
     assert np.isfinite(result).all()
     assert np.abs(result - image).max() < 200
@@ -296,19 +384,21 @@ def test_every_pixel_is_covered(run: Pass, shape: tuple[int, int], stride: int) 
 @pytest.mark.parametrize("make", [Transform.fixed, mean_apart, mean_mixing])
 def test_constant_pictures_stay(run: Pass, make: Callable[[int], Transform], value: float) -> None:
     image = np.full((20, 23), value, np.float32)
-    np.testing.assert_allclose(run(image, Frame.of(make(5)), 10.0, 2, 1), image, rtol=1e-5)
+    np.testing.assert_allclose(run(image, make(5), 10.0, 2, 1), image, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shift", [-100.0, 64.0])
 @pytest.mark.parametrize("make", [Transform.fixed, mean_mixing])
 def test_a_constant_added_is_added_to_the_result(make: Callable[[int], Transform], shift: float) -> None:
     image = random_image((24, 21))
-    frame = Frame.of(make(5))
+    transform = make(5)
     added = np.float32(shift)
-    pilot = coding_pass(image, frame, 20.0, 1.04, 1, ONE)
-    np.testing.assert_allclose(coding_pass(image + added, frame, 20.0, 1.04, 1, ONE), pilot + added, rtol=0, atol=5e-3)
-    result = wiener_pass(image, pilot, frame, 20.0, 1, ONE)
-    both = wiener_pass(image + added, pilot + added, frame, 20.0, 1, ONE)
+    pilot = coding_pass(image, transform, 20.0, 1.04, 1, ONE)
+    np.testing.assert_allclose(
+        coding_pass(image + added, transform, 20.0, 1.04, 1, ONE), pilot + added, rtol=0, atol=5e-3
+    )
+    result = wiener_pass(image, pilot, transform, 20.0, 1, ONE)
+    both = wiener_pass(image + added, pilot + added, transform, 20.0, 1, ONE)
     np.testing.assert_allclose(both, result + added, rtol=0, atol=5e-3)
 
 
@@ -324,30 +414,30 @@ def local_means(image: Array32, size: int) -> Array:
 @pytest.mark.parametrize("make", [Transform.fixed, mean_apart, mean_mixing])
 def test_the_budget_decides_between_local_means_and_the_picture(make: Callable[[int], Transform]) -> None:
     image = random_image((20, 22))
-    frame = Frame.of(make(4))
-    smooth = coding_pass(image, frame, 1e4, 10.0, 1, ONE)
+    transform = make(4)
+    smooth = coding_pass(image, transform, 1e4, 10.0, 1, ONE)
     np.testing.assert_allclose(smooth, local_means(image, 4), rtol=0, atol=1e-3)
-    same = coding_pass(image, frame, 20.0, 0.0, 1, ONE)
+    same = coding_pass(image, transform, 20.0, 0.0, 1, ONE)
     np.testing.assert_allclose(same, image, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("make", [Transform.fixed, mean_apart, mean_mixing])
 def test_the_pilot_decides_between_local_means_and_the_picture(make: Callable[[int], Transform]) -> None:
     image = random_image((20, 22))
-    frame = Frame.of(make(4))
-    flat = wiener_pass(image, np.full_like(image, 7.0), frame, 20.0, 1, ONE)
+    transform = make(4)
+    flat = wiener_pass(image, np.full_like(image, 7.0), transform, 20.0, 1, ONE)
     np.testing.assert_allclose(flat, local_means(image, 4), rtol=0, atol=1e-3)
     lively = (1e6 * np.random.default_rng(5).standard_normal(image.shape)).astype(np.float32)
-    np.testing.assert_allclose(wiener_pass(image, lively, frame, 1.0, 1, ONE), image, rtol=0, atol=1e-2)
+    np.testing.assert_allclose(wiener_pass(image, lively, transform, 1.0, 1, ONE), image, rtol=0, atol=1e-2)
 
 
 def test_clear_coefficients_stay_whatever_the_budget() -> None:
     """A strong wave of one frequency, alone in its coefficient, comes through a budget that would hold it."""
     wave = dct_matrix(8)[19].reshape(8, 8)
-    frame = Frame.of(Transform.fixed(8))
+    transform = Transform.fixed(8)
     for strength, comes_through in ((ALWAYS_KEPT * 1.01, True), (ALWAYS_KEPT * 0.99, False)):
         image = (10.0 * strength * wave).astype(np.float32)
-        result = coding_pass(image, frame, 10.0, 3.0, 1, ONE)
+        result = coding_pass(image, transform, 10.0, 3.0, 1, ONE)
         np.testing.assert_allclose(result, image if comes_through else np.zeros_like(image), atol=1e-3)
 
 
@@ -356,17 +446,18 @@ def test_noise_is_removed_and_the_input_left_alone(run: Pass) -> None:
     clean = random_image((64, 64), sigma=0.0)
     image = random_image((64, 64), sigma=20.0)
     before = image.copy()
-    result = run(image, Frame.of(Transform.fixed(8)), 20.0, 1, 1)
+    result = run(image, Transform.fixed(8), 20.0, 1, 1)
     np.testing.assert_array_equal(image, before)
     assert np.mean((result - clean) ** 2) < 0.6 * np.mean((image - clean) ** 2)
 
 
 @BOTH
 @pytest.mark.parametrize("stride", [1, 2])
-def test_progress_rises_to_one_whatever_the_threads(run: Pass, stride: int) -> None:
-    image = random_image((5 * BAND_ROWS + 5, 12))
+def test_progress_rises_to_one_whatever_the_threads(monkeypatch: pytest.MonkeyPatch, run: Pass, stride: int) -> None:
+    monkeypatch.setattr(passes, "TILE_HEIGHT", 16)
+    image = random_image((85, 12))
     seen: dict[int, list[float]] = {1: [], 3: []}
     for jobs, shares in seen.items():
-        run(image, Frame.of(Transform.fixed(5)), 20.0, stride, jobs, shares.append)
+        run(image, Transform.fixed(5), 20.0, stride, jobs, shares.append)
     assert seen[1] == seen[3] == sorted(set(seen[1]))
     assert 0 < seen[1][0] < seen[1][-1] == 1.0

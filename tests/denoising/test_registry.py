@@ -9,14 +9,17 @@ from typing import Any
 import imageio.v3 as iio
 import numpy as np
 import pytest
-from dstl_cli.denoising.MISSING import Channels, Estimate
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from dstl_cli.base.threads import Execution
 from dstl_cli.cli.app import app
-from dstl_cli.denoising.plan import TransformSource
+from dstl_cli.denoising.plan import Engine, Plan, TransformSource
 from dstl_cli.denoising.qualities import QUALITIES, Quality
+from dstl_cli.learning.on_picture import PictureTransform
+from dstl_cli.noise.model import ChannelNoise
+from dstl_cli.pixels.planes import Box, Plane
+from dstl_cli.transforms.transform import Transform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +36,35 @@ class BlurSettings:
         return replace(self, share=min(1.0, max(sigmas) / 40))
 
 
-def blur(channels: Channels, settings: BlurSettings, source: TransformSource, execution: Execution) -> Estimate:
-    share = settings.share or 0.0
-    planes = [np.asarray(channels.plane(index), dtype=np.float64) for index in range(len(channels.sigmas))]
-    return Estimate([(1 - share) * plane + share * plane.mean() for plane in planes], None)
+class BlurEngine:
+    """Planes are counted from their mean, so that mixing it in is a factor."""
+
+    def transform_for(
+        self, plane: Plane, noise: ChannelNoise, settings: BlurSettings, source: TransformSource, threads: int
+    ) -> PictureTransform:
+        return PictureTransform(Transform.fixed(settings.patch_size))
+
+    def least_side(self, plan: Plan) -> int:
+        return 1
+
+    def planes(self, plan: Plan) -> float:
+        return 1.0
+
+    def window(self, box: Box, plan: Plan) -> Box:
+        return box
+
+    def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
+        share = np.float32(1 - plan.settings.share)
+        return [replace(plane, values=share * plane.values) for plane in planes]
+
+
+BLUR: Engine = BlurEngine()
+BLUR_NAME = f"{__name__}:BLUR"
 
 
 @pytest.fixture
 def toy_quality() -> Iterator[str]:
-    entry = Quality("blur", "a toy", BlurSettings, blur, methods=("dct",), coding=frozenset())
+    entry = Quality("blur", "a toy", BlurSettings, BLUR_NAME, methods=("dct",), coding=frozenset())
     QUALITIES.register(entry)
     yield entry.name
     QUALITIES.remove(entry.name)
@@ -85,4 +108,4 @@ def test_it_is_gone_afterwards(picture: Path) -> None:
 
 def test_a_name_is_taken_once() -> None:
     with pytest.raises(ValueError, match="There is a quality fast already"):
-        QUALITIES.register(Quality("fast", "again", BlurSettings, blur))
+        QUALITIES.register(Quality("fast", "again", BlurSettings, BLUR_NAME))

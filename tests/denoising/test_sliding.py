@@ -7,19 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from plans import run_engine
 
 from dstl_cli.base.progress import Progress
 from dstl_cli.base.threads import Execution
-from dstl_cli.denoising import sliding
+from dstl_cli.denoising import passes, sliding
+from dstl_cli.denoising.passes import coding_estimate, patch_average, wiener_estimate
 from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.plan import TransformSource
-from dstl_cli.denoising.settings import matched_error_scale
-from dstl_cli.denoising.sliding import GUIDE_SHARE, RESULT_SHARE, SCALE_SIGMA, coding_pass, denoise_guided, wiener_pass
+from dstl_cli.denoising.settings import FastSettings, matched_error_scale
+from dstl_cli.denoising.sliding import GUIDE_SHARE, RESULT_SHARE, SCALE_SIGMA
 from dstl_cli.denoising.survey import Request
 from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform
 from dstl_cli.measure.metrics import peak_signal_noise_ratio
+from dstl_cli.noise.model import WhiteChannel
 from dstl_cli.patches.frame import Frame
-from dstl_cli.pixels.scales import Scale, halved, with_low_from
+from dstl_cli.pixels.planes import Plane
+from dstl_cli.pixels.scales import halved, halved_shape, with_low_from
 from dstl_cli.transforms.ready import ready_transform
 from dstl_cli.transforms.transform import Transform
 
@@ -32,7 +36,8 @@ DCT = Transform.fixed(8)
 
 
 def run(image: Array32, sigma: float, *, stride: int = 1, jobs: int = 1, progress: Progress | None = None) -> Array32:
-    return denoise_guided(image, sigma, matched_error_scale(8), stride, DCT, Execution(jobs, progress))
+    settings = FastSettings(patch_size=8, stride=stride)
+    return np.asarray(run_engine("fast", settings, [image], [sigma], DCT, Execution(jobs, progress))[0])
 
 
 def smooth(shape: tuple[int, int]) -> Array32:
@@ -46,25 +51,38 @@ def with_noise(clean: Array32, sigma: float, seed: int = 0) -> Array32:
     return clean + (sigma * np.random.default_rng(seed).standard_normal(clean.shape)).astype(np.float32)
 
 
-def both_passes(scale: Scale) -> tuple[Array32, Array32]:
-    """The coder's result at one scale and what it guides to."""
+def in_units(sigma: float, scale: int) -> Frame:
     frame = Frame.of(DCT)
-    pilot = coding_pass(scale.image, frame, scale.sigma, matched_error_scale(8), 1, Execution())
-    return pilot, wiener_pass(scale.image, pilot, frame, scale.sigma, 1, Execution())
+    return frame.in_units_of(WhiteChannel(sigma).deviations(frame.forward, scale))
+
+
+def coder_pass(plane: Plane, sigma: float, scale: int = 0) -> Plane:
+    """The coder at one scale; sigma: the noise of the whole picture."""
+    estimate = coding_estimate(in_units(sigma, scale), WhiteChannel(sigma), scale, 0.0, matched_error_scale(8))
+    return patch_average([plane], 8, (1, 1), estimate, Execution())
+
+
+def wiener_pass(plane: Plane, pilot: Plane, sigma: float, scale: int = 0) -> Plane:
+    """What a pilot guides to."""
+    estimate = wiener_estimate(in_units(sigma, scale), WhiteChannel(sigma), scale, 0.0)
+    return patch_average([plane, pilot], 8, (1, 1), estimate, Execution())
 
 
 def test_weak_noise_has_one_scale() -> None:
     image = with_noise(smooth((70, 60)), SCALE_SIGMA)
-    np.testing.assert_array_equal(run(image, SCALE_SIGMA), both_passes(Scale(image, SCALE_SIGMA))[1])
+    plane = Plane.whole(image)
+    expected = wiener_pass(plane, coder_pass(plane, SCALE_SIGMA), SCALE_SIGMA)
+    np.testing.assert_array_equal(run(image, SCALE_SIGMA), expected.values)
 
 
 def test_stronger_noise_has_the_low_frequencies_of_half_the_size() -> None:
     sigma = 1.5 * SCALE_SIGMA
-    fine = Scale(with_noise(smooth((70, 60)), sigma), sigma)
-    _, coarse = both_passes(halved(fine))
-    pilot = with_low_from(both_passes(fine)[0], coarse, GUIDE_SHARE)
-    shrunk = wiener_pass(fine.image, pilot, Frame.of(DCT), sigma, 1, Execution())
-    np.testing.assert_array_equal(run(fine.image, sigma), with_low_from(shrunk, coarse, RESULT_SHARE))
+    fine = Plane.whole(with_noise(smooth((70, 60)), sigma))
+    half = halved(fine)
+    coarse = wiener_pass(half, coder_pass(half, sigma, 1), sigma, 1)
+    pilot = with_low_from(coder_pass(fine, sigma), coarse, GUIDE_SHARE)
+    expected = with_low_from(wiener_pass(fine, pilot, sigma), coarse, RESULT_SHARE)
+    np.testing.assert_array_equal(run(np.asarray(fine.values), sigma), expected.values)
 
 
 @pytest.mark.parametrize(
@@ -76,22 +94,24 @@ def test_stronger_noise_has_the_low_frequencies_of_half_the_size() -> None:
         (2 * SCALE_SIGMA, 200, 2),
         (2.1 * SCALE_SIGMA, 200, 3),
         (1e6, 200, 4),  # 200, 100, 50, 25
-        (1e6, 2 * SMALLEST_SIDE, 2),
-        (1e6, 2 * SMALLEST_SIDE - 1, 1),
+        (1e6, 2 * SMALLEST_SIDE - 1, 2),
+        (1e6, 2 * SMALLEST_SIDE - 2, 1),
         (1e6, 8, 1),
     ],
 )
 def test_how_many_scales_there_are(monkeypatch: pytest.MonkeyPatch, sigma: float, side: int, scales: int) -> None:
     sides: list[int] = []
 
-    def counted(image: Array32, *rest: Any, **settings: Any) -> Array32:
-        sides.append(len(image))
-        return image
+    def counted(planes: list[Plane], *rest: Any) -> Plane:
+        sides.append(planes[0].shape[0])
+        return planes[0]
 
-    monkeypatch.setattr(sliding, "coding_pass", counted)
-    monkeypatch.setattr(sliding, "wiener_pass", lambda image, *rest, **settings: image)
+    monkeypatch.setattr(sliding, "patch_average", counted)
     run(np.zeros((side, side), np.float32), sigma)
-    assert sides == sorted(side // 2**k for k in range(scales))
+    expected = [side]
+    for _ in range(scales - 1):
+        expected.insert(0, halved_shape((expected[0], 1))[0])
+    assert sides == [length for length in expected for _ in ("coder", "Wiener")]
 
 
 @pytest.mark.parametrize("sigma", [60.0, 120.0])
@@ -106,7 +126,8 @@ def test_scales_help_where_noise_is_strong(monkeypatch: pytest.MonkeyPatch, sigm
 
 @pytest.mark.parametrize("sigma", [10.0, 50.0, 200.0])
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_progress_rises_to_one(sigma: float, jobs: int) -> None:
+def test_progress_rises_to_one(monkeypatch: pytest.MonkeyPatch, sigma: float, jobs: int) -> None:
+    monkeypatch.setattr(passes, "TILE_HEIGHT", 8)
     seen: list[float] = []
     image = with_noise(smooth((101, 67)), sigma)
     run(image, sigma, jobs=jobs, progress=seen.append)
