@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.base.threads import Execution, available_cores
-from dstl_cli.denoising.paper import estimate_image, make_coder
+from dstl_cli.denoising.paper import make_coder
+from dstl_cli.denoising.passes import paper_estimate, patch_average
 from dstl_cli.denoising.settings import PaperSettings
 from dstl_cli.learning.settings import most_coefficients
-from dstl_cli.patches.grid import extract, positions
+from dstl_cli.patches.grid import positions
 from dstl_cli.pixels.planes import Plane
 from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.transform import Transform
@@ -79,14 +80,14 @@ def definition(image: NDArray[np.float64], most: int) -> NDArray[np.float64]:
     """Coding and averaging as defined: the estimate for each k in turn until the error is allowed."""
     p = SIZE
     rows, columns = (positions(length, p) for length in image.shape)
-    patches, means = extract(image, p, rows, columns)
     w = dct_matrix(p)
     mu = 0.01 / SIGMA
     inverse = np.linalg.inv(mu * np.eye(p * p) + w.T @ w)
     total, weight = np.zeros(image.shape), np.zeros(image.shape)
-    for i, row in enumerate(rows):
-        for j, column in enumerate(columns):
-            y = patches[i, j]
+    for row in rows:
+        for column in columns:
+            patch = image[row : row + p, column : column + p].ravel()
+            y = patch - patch.mean()
             z = w @ y
             order = np.argsort(-np.abs(z), kind="stable")
             code = np.zeros_like(z)
@@ -96,7 +97,7 @@ def definition(image: NDArray[np.float64], most: int) -> NDArray[np.float64]:
                 x = inverse @ (mu * y + w.T @ code)
                 if np.linalg.norm(x - y) <= 1.04 * SIGMA * p:
                     break
-            total[row : row + p, column : column + p] += x.reshape(p, p) + means[i, j]
+            total[row : row + p, column : column + p] += x.reshape(p, p) + patch.mean()
             weight[row : row + p, column : column + p] += 1
     return np.asarray(total / weight)
 
@@ -104,10 +105,12 @@ def definition(image: NDArray[np.float64], most: int) -> NDArray[np.float64]:
 def coding(quick: bool) -> None:
     """(a)"""
     coder = make_coder(Transform.fixed(SIZE), SIGMA, PaperSettings())
+    estimate = paper_estimate(coder, None)
     image = scene(512, 512).astype(np.float64)
+    plane = Plane.whole(image.astype(np.float32))
 
     def run(threads: int) -> NDArray[np.floating[Any]]:
-        return estimate_image(Plane(image, image, SIGMA, None), coder, 1, Execution(threads))
+        return patch_average([plane], SIZE, (1, 1), estimate, Execution(threads)).values
 
     run(1)
     one, two = best_of(lambda: run(1), 5), best_of(lambda: run(2), 5)

@@ -19,13 +19,16 @@ from dstl_cli.learning.on_picture import (
     SCARCE_PATCHES,
     THRESHOLD,
     PictureTransform,
-    choose_transform,
+    ReadySource,
     excess,
-    learn_transform_on,
     noise_excess,
-    training_patches,
 )
+from dstl_cli.learning.on_picture import choose_transform as choose_on_plane
+from dstl_cli.learning.on_picture import learn_transform_on as learn_on_plane
+from dstl_cli.learning.on_picture import training_patches as patches_of_plane
 from dstl_cli.learning.settings import PictureLearning, with_method_defaults
+from dstl_cli.noise.model import WhiteChannel
+from dstl_cli.pixels.planes import Plane
 from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.ready import ready_transform
 from dstl_cli.transforms.transform import Transform
@@ -34,6 +37,31 @@ Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]
 
 SIZE, SIGMA = 6, 20.0
+# White noise, which `sigma` tells all of, and whole pictures.
+
+
+def choose_transform(
+    image: Array32, sigma: float, patch_size: int, *, ready: ReadySource | None, seed: int
+) -> PictureTransform:
+    return choose_on_plane(Plane.whole(image), WhiteChannel(sigma), patch_size, ready=ready, seed=seed)
+
+
+def learn_transform_on(
+    image: Array32,
+    sigma: float,
+    settings: PictureLearning,
+    *,
+    start: Transform | None = None,
+    ready: ReadySource | None = None,
+    jobs: int = 1,
+) -> PictureTransform:
+    return learn_on_plane(Plane.whole(image), WhiteChannel(sigma), settings, start=start, ready=ready, jobs=jobs)
+
+
+def training_patches(image: Array32, sigma: float, fixed: Transform, count: int, seed: int) -> Array32:
+    return patches_of_plane(Plane.whole(image), WhiteChannel(sigma), fixed, count, seed)
+
+
 LEARNING = [entry.name for entry in METHODS if entry.learns]
 
 

@@ -184,7 +184,7 @@ def assert_coded_as_defined(
 ) -> NDArray[np.int32]:
     """Counts and estimates of the fast coder are those of the definition; returns the counts."""
     coder = Coder.build(transform, error_scale=error_scale, fidelity=mu, most=most)
-    estimates = coder.estimate(patches)
+    estimates = coder.estimate(np.ascontiguousarray(patches.T)).T
     left, counts = coder.leave_out(patches)
     n = patches.shape[1]
     limit = error_scale**2 * n
@@ -259,18 +259,35 @@ def test_the_fast_path_of_condition_1_equals_the_general_one(
     patches = noise_patches(8, 200)
     exact = replace(coder, uniform=False)
     np.testing.assert_array_equal(coder.leave_out(patches)[1], exact.leave_out(patches)[1])
-    np.testing.assert_allclose(coder.estimate(patches), exact.estimate(patches), atol=1e-4)
+    columns = np.ascontiguousarray(patches.T)
+    np.testing.assert_allclose(coder.estimate(columns), exact.estimate(columns), atol=1e-4)
 
 
 @pytest.mark.parametrize("condition", [1.0, 3.0])
 def test_patches_are_coded_one_by_one(make_transform: Callable[..., Transform], condition: float) -> None:
-    """Grids of patches give what a list of them gives, and the input stays as it was."""
+    """However many there are in a call, and the input stays as it was."""
     coder = Coder.build(make_transform(5, condition), error_scale=0.7, fidelity=1e-3, most=12)
     patches = noise_patches(5, 24)
     before = patches.copy()
-    grid = patches.reshape(4, 6, 25)
-    counts = coder.leave_out(grid)[1]
-    assert counts.shape == (4, 6)
-    np.testing.assert_array_equal(counts.ravel(), coder.leave_out(patches)[1])
-    np.testing.assert_allclose(coder.estimate(grid).reshape(24, 25), coder.estimate(patches), atol=1e-5)
+    counts = coder.leave_out(patches)[1]
+    estimates = coder.estimate(patches.T)
+    assert counts.shape == (24,)
+    assert estimates.shape == (25, 24)
+    for k in range(24):
+        one = patches[k : k + 1]
+        np.testing.assert_array_equal(coder.leave_out(one)[1], counts[k])
+        np.testing.assert_allclose(coder.estimate(one.T), estimates[:, k : k + 1], atol=1e-5)
     np.testing.assert_array_equal(patches, before)
+
+
+@pytest.mark.parametrize("condition", [1.0, 3.0])
+@pytest.mark.parametrize("sigma", [0.25, 16.0])
+def test_patches_are_measured_in_units_of_their_noise(
+    make_transform: Callable[..., Transform], condition: float, sigma: float
+) -> None:
+    transform, patches = make_transform(5, condition), noise_patches(5, 50)
+    unit = Coder.build(transform, error_scale=0.7, fidelity=1e-3, most=12)
+    coder = Coder.build(transform, error_scale=0.7, fidelity=1e-3, most=12, sigma=sigma)
+    scaled = np.float32(sigma) * patches
+    np.testing.assert_array_equal(coder.leave_out(scaled)[1], unit.leave_out(patches)[1])
+    np.testing.assert_allclose(coder.estimate(scaled.T) / sigma, unit.estimate(patches.T), atol=1e-5)

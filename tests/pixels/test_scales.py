@@ -1,142 +1,301 @@
-"""Coarser pictures by the DCT, held against scipy's; white noise halves and stays white."""
+"""Coarser pictures by local filters: white noise halves and stays white, and windows give what the whole gives."""
 
-from itertools import pairwise
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.fft import dctn, idctn
+from scipy.ndimage import correlate1d
 
-from dstl_cli.pixels import scales
-from dstl_cli.pixels.scales import Scale, from_low_frequencies, halved, low_frequencies, pyramid, with_low_from
+from dstl_cli.pixels.planes import Box, Plane
+from dstl_cli.pixels.scales import (
+    BASE_REACH,
+    HALF_BAND,
+    NOISE_GAIN,
+    REACH,
+    SHARP,
+    SMALLEST_BASE,
+    depth_for,
+    doubled,
+    exchanged,
+    halved,
+    halved_shape,
+    smooth_base,
+    under,
+    windowed_sinc,
+    with_low_from,
+)
 
 Array = NDArray[np.float64]
-Array32 = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]
 
-SIDES = st.integers(1, 24)
-
-
-def random_image(shape: tuple[int, int], seed: int = 0) -> Array32:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+SHAPES = [(2, 2), (3, 2), (5, 9), (1, 1), (1, 40), (64, 64), (31, 100)]
+LARGE = (75, 90)  # windows inside are smaller by much than the picture
 
 
-def dct(image: NDArray[np.floating]) -> Array:
-    return np.asarray(dctn(image.astype(np.float64), norm="ortho"))
+def random_image(shape: tuple[int, int], seed: int = 0, dtype: Any = np.float32) -> Floats:
+    return np.asarray(np.random.default_rng(seed).standard_normal(shape), dtype=dtype)
 
 
-@given(SIDES, SIDES, st.data())
-def test_low_frequencies_are_those_of_the_dct(height: int, width: int, data: st.DataObject) -> None:
-    image = random_image((height, width))
-    rows, columns = data.draw(st.integers(0, height)), data.draw(st.integers(0, width))
-    low = low_frequencies(image, (rows, columns))
-    assert low.dtype == np.float32
-    np.testing.assert_allclose(low, dct(image)[:rows, :columns], atol=1e-5)
+def waves(shape: tuple[int, int], longest: float) -> Array:
+    """Two cosines with periods of `longest` pixels and a little less, symmetric about the picture's first corner."""
+    rows, columns = (np.arange(length) + 0.5 for length in shape)
+    return np.asarray(
+        3.0 + np.cos(2 * np.pi * rows / longest)[:, None] + 2 * np.cos(2 * np.pi * columns / (0.9 * longest))[None, :]
+    )
 
 
-@given(SIDES, SIDES, st.data())
-def test_pictures_of_low_frequencies_have_no_others(height: int, width: int, data: st.DataObject) -> None:
-    rows, columns = data.draw(st.integers(0, height)), data.draw(st.integers(0, width))
-    low = random_image((rows, columns))
-    full = np.zeros((height, width))
-    full[:rows, :columns] = low
-    image = from_low_frequencies(low, (height, width))
-    assert image.dtype == np.float32
-    np.testing.assert_allclose(image, idctn(full, norm="ortho"), atol=1e-5)
+def boxes(shape: tuple[int, int]) -> st.SearchStrategy[Box]:
+    """Boxes within a picture, many of them at its borders."""
+
+    def ends(length: int) -> st.SearchStrategy[tuple[int, int]]:
+        places = st.integers(0, length) | st.sampled_from([0, length])
+        return st.tuples(places, places).map(lambda pair: (min(pair), max(pair))).filter(lambda pair: pair[0] < pair[1])
+
+    return st.builds(lambda r, c: Box(r[0], c[0], r[1], c[1]), ends(shape[0]), ends(shape[1]))
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 3), (600, 7), (7, 1025), (513, 514)])
-def test_all_frequencies_give_the_picture_back(shape: tuple[int, int]) -> None:
-    """Sizes around the number of lines transformed at a time among them."""
-    image = random_image(shape)
-    np.testing.assert_allclose(from_low_frequencies(low_frequencies(image, shape), shape), image, atol=1e-5)
+# Filters.
 
 
-def test_lines_at_a_time_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    image = random_image((40, 33))
-    whole = halved(Scale(image, 1.0)).image
-    monkeypatch.setattr(scales, "LINES", 7)
-    np.testing.assert_array_equal(halved(Scale(image, 1.0)).image, whole)
+@pytest.mark.parametrize("taps", [HALF_BAND, SHARP, windowed_sinc(15, 0.3, 4.0)])
+def test_filters_are_symmetric_low_passes(taps: Array) -> None:
+    assert taps.sum() == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_allclose(taps, taps[::-1], atol=1e-15)
+    response = np.abs(np.fft.rfft(taps, 4096))
+    assert response.max() < 1.01
+    assert response[-400:].max() < 0.01
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (5, 9), (64, 64), (31, 100)])
-def test_halving_keeps_the_mean_and_the_low_frequencies(shape: tuple[int, int]) -> None:
-    image = random_image(shape) + np.float32(3.0)
-    half = halved(Scale(image, 10.0))
-    small = (shape[0] // 2, shape[1] // 2)
-    share = np.sqrt(small[0] * small[1] / (shape[0] * shape[1]))
-    assert half.image.shape == small
-    assert half.image.dtype == np.float32
-    assert half.sigma == pytest.approx(10.0 * share)
-    assert half.image.mean(dtype=np.float64) == pytest.approx(image.mean(dtype=np.float64), rel=1e-5)
-    np.testing.assert_allclose(dct(half.image), share * dct(image)[: small[0], : small[1]], atol=1e-4)
-    np.testing.assert_allclose(halved(Scale(np.full(shape, 5.0, np.float32), 1.0)).image, 5.0, rtol=1e-5)
+def test_the_half_band_filter_keeps_noise_white() -> None:
+    """|H(w)|^2 + |H(w + pi)|^2 is nearly constant."""
+    power = np.abs(np.fft.fft(HALF_BAND, 4096)) ** 2
+    folded = power + np.roll(power, 2048)
+    assert np.abs(folded / folded.mean() - 1).max() < 0.08
+    assert len(SHARP) == len(HALF_BAND) == 2 * REACH
+    assert pytest.approx(0.5, rel=0.02) == NOISE_GAIN
 
 
-def test_halved_noise_is_white_and_has_the_deviation_told() -> None:
-    noise = 7.0 * random_image((400, 401), seed=3)
-    half = halved(Scale(noise, 7.0))
-    assert half.sigma == pytest.approx(3.5, rel=0.01)
-    image = half.image.astype(np.float64)
-    assert image.std() == pytest.approx(half.sigma, rel=0.02)
-    for neighbours in (image[1:] * image[:-1], image[:, 1:] * image[:, :-1], image[2:, 2:] * image[:-2, :-2]):
-        assert abs(neighbours.mean()) < 0.02 * half.sigma**2  # four deviations of chance
+# Halving.
 
 
-def test_a_smooth_picture_halved_is_the_picture_sampled() -> None:
-    """Cosines of low frequency, taken at the centres of the larger pixels."""
-
-    def cosines(side: int) -> Array:
-        x = (np.arange(side) + 0.5) / side
-        return np.asarray(np.cos(3 * np.pi * x)[:, None] + 2 * np.cos(5 * np.pi * x)[None, :])
-
-    half = halved(Scale(cosines(32).astype(np.float32), 1.0))
-    np.testing.assert_allclose(half.image, cosines(16), atol=1e-5)
-
-
-@given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 6), st.integers(1, 40))
-def test_pyramids_keep_their_count_and_smallest_side(height: int, width: int, count: int, smallest: int) -> None:
-    image = random_image((height, width))
-    levels = pyramid(image, 40.0, count, smallest)
-    np.testing.assert_array_equal(levels[0].image, image)
-    assert levels[0].sigma == 40.0
-    assert 1 <= len(levels) <= count
-    for fine, coarse in pairwise(levels):
-        assert coarse.image.shape == (fine.image.shape[0] // 2, fine.image.shape[1] // 2)
-        assert min(coarse.image.shape) >= smallest
-        assert coarse.sigma == pytest.approx(fine.sigma * np.sqrt(coarse.image.size / fine.image.size))
-    assert len(levels) == count or min(levels[-1].image.shape) // 2 < smallest
+@pytest.mark.parametrize("taps", [HALF_BAND, SHARP])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_halving_is_its_definition(shape: tuple[int, int], taps: Array) -> None:
+    """The filter over the mirrored picture along both axes, between every second pair of pixels."""
+    image = random_image(shape, dtype=np.float64)
+    half = halved(Plane.whole(image), taps)
+    # scipy looks at 16 pixels around place i from i - 8 to i + 7: i = 1, 3, ... is between pixels 2k and 2k + 1
+    expected = image
+    for axis in (0, 1):
+        longer = np.pad(expected, [(0, 1) if axis == k else (0, 0) for k in (0, 1)], mode="symmetric")
+        exact = np.pad(expected, [(40, 40) if axis == k else (0, 0) for k in (0, 1)], mode="symmetric")
+        filtered = correlate1d(exact, taps, axis=axis)
+        places = 40 + np.arange(1, longer.shape[axis], 2)
+        expected = np.take(filtered, places, axis=axis)
+    assert half.shape == half.values.shape == halved_shape(shape)
+    assert half.box == Box.whole(half.shape)
+    np.testing.assert_allclose(half.values, expected, atol=1e-12)
 
 
-@given(SIDES, SIDES, st.floats(0, 1), st.data())
-def test_low_frequencies_come_from_the_coarse_and_the_others_from_the_fine(
-    height: int, width: int, share: float, data: st.DataObject
-) -> None:
-    coarse_shape = data.draw(st.integers(1, height)), data.draw(st.integers(1, width))
-    fine, coarse = random_image((height, width)), random_image(coarse_shape, seed=1)
-    result = with_low_from(fine, coarse, share)
-    assert result.dtype == np.float32
-    expected = dct(fine)
-    rows, columns = int(coarse_shape[0] * share), int(coarse_shape[1] * share)
-    gain = np.sqrt(fine.size / coarse.size)  # so that the mean is the coarse picture's
-    expected[:rows, :columns] = gain * dct(coarse)[:rows, :columns]
-    np.testing.assert_allclose(dct(result), expected, atol=1e-4)
-    if rows and columns:
-        assert result.mean(dtype=np.float64) == pytest.approx(coarse.mean(dtype=np.float64), abs=1e-5)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("value", [0.0, 5.0, -1e6])
+def test_constants_stay(shape: tuple[int, int], value: float, dtype: type[np.floating[Any]]) -> None:
+    plane = Plane.whole(np.full(shape, value, dtype))
+    half = halved(plane)
+    back = doubled(half, shape)
+    assert half.values.dtype == back.values.dtype == dtype
+    assert back.values.shape == shape
+    np.testing.assert_allclose(half.values, value, rtol=2e-6)
+    np.testing.assert_allclose(back.values, value, rtol=2e-3)  # even and odd taps add up to nearly the same
+    other = Plane.whole(np.full(halved_shape(shape), value + 3, dtype))
+    if min(shape) > 1:
+        np.testing.assert_allclose(with_low_from(plane, other, 0.7).values, value + 3, rtol=2e-6, atol=1e-2)
+        np.testing.assert_allclose(with_low_from(plane, half, 0.3).values, value, rtol=2e-6, atol=1e-5)
 
 
-def test_a_picture_with_its_own_low_frequencies_is_itself() -> None:
-    image = random_image((30, 41)) + np.float32(100.0)
-    half = halved(Scale(image, 1.0)).image
-    for share in (0.0, 0.3, 0.7, 1.0):
-        np.testing.assert_allclose(with_low_from(image, half, share), image, rtol=0, atol=1e-4)
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_halved_noise_is_white_and_has_the_deviation_told(depth: int) -> None:
+    plane = Plane.whole(random_image((1600, 1601), seed=3, dtype=np.float64))
+    for _ in range(depth):
+        plane = halved(plane)
+    inner, sigma = plane.values[20:-20, 20:-20], NOISE_GAIN**depth
+    assert inner.std() == pytest.approx(sigma, rel=0.04)
+    for y, x in ((0, 1), (1, 0), (1, 1), (0, 2), (2, 0), (2, 2), (0, 3)):
+        height, width = inner.shape
+        neighbours = inner[y:, x:] * inner[: height - y, : width - x]
+        assert abs(neighbours.mean()) < 0.035 * sigma**2
 
 
-def test_the_pictures_given_stay_as_they_are() -> None:
-    fine, coarse = random_image((20, 21)), random_image((10, 10), seed=1)
-    before = fine.copy(), coarse.copy()
-    with_low_from(fine, coarse, 0.7)
-    halved(Scale(fine, 1.0))
-    np.testing.assert_array_equal(fine, before[0])
-    np.testing.assert_array_equal(coarse, before[1])
+def test_noise_is_as_strong_at_the_borders() -> None:
+    """Mirrored noise adds up a little, within the filter's reach alone."""
+    halves = [halved(Plane.whole(random_image((40, 40), seed, np.float64))).values for seed in range(600)]
+    deviations = np.std(halves, axis=0)
+    assert deviations[5:-5, 5:-5].mean() == pytest.approx(NOISE_GAIN, rel=0.02)
+    assert deviations[:, :2].mean() < 1.5 * NOISE_GAIN
+    assert deviations[:, -2:].mean() < 1.5 * NOISE_GAIN
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (65, 98), (97, 63)])
+def test_a_smooth_picture_halved_is_the_picture_between_the_pixels(shape: tuple[int, int]) -> None:
+    """A coarse pixel lies in the middle of four fine ones."""
+    fine = waves((shape[0], shape[1]), 24.0)
+    rows, columns = (2 * np.arange(length) + 1.0 for length in halved_shape(shape))
+    expected = 3.0 + np.cos(2 * np.pi * rows / 24.0)[:, None] + 2 * np.cos(2 * np.pi * columns / (0.9 * 24.0))[None, :]
+    half = halved(Plane.whole(fine))
+    inner = (slice(0, -5), slice(0, -5))  # mirrored waves go on at the first corner, not at the last one
+    np.testing.assert_allclose(half.values[inner], expected[inner], atol=0.03)
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (65, 98), (97, 63)])
+@pytest.mark.parametrize("period", [16.0, 24.0, 60.0])
+def test_low_frequencies_survive_halving_and_doubling(shape: tuple[int, int], period: float) -> None:
+    fine = waves(shape, period)
+    back = doubled(halved(Plane.whole(fine)), shape)
+    assert back.box == Box.whole(shape)
+    np.testing.assert_allclose(back.values[:-16, :-16], fine[:-16, :-16], atol=0.05)
+
+
+def test_high_frequencies_do_not_survive() -> None:
+    rows, columns = np.indices((64, 64))
+    checks = np.where((rows + columns) % 2, 1.0, -1.0)
+    assert np.abs(halved(Plane.whole(checks)).values[4:-4, 4:-4]).max() < 0.01
+    stripes = np.where(rows % 2, 1.0, -1.0)
+    assert np.abs(halved(Plane.whole(stripes)).values[4:-4]).max() < 0.01
+
+
+@given(st.floats(0, 1e6), st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 40))
+def test_how_often_a_picture_is_halved(sigma: float, height: int, width: int, smallest: int) -> None:
+    depth, shape = depth_for(sigma, 30.0, (height, width), smallest), (height, width)
+    for _ in range(depth):
+        shape = halved_shape(shape)
+    assert depth == 0 or min(shape) >= smallest
+    assert sigma / 2**depth <= 30.0 * (1 + 1e-12) or min(halved_shape(shape)) < smallest
+    assert depth == 0 or sigma / 2 ** (depth - 1) > 30.0
+
+
+# Windows.
+
+
+def same_as_whole(part: Plane, whole: Plane) -> None:
+    """The part has what the whole has there, bit by bit."""
+    assert part.shape == whole.shape
+    assert part.values.shape == part.box.shape
+    assert whole.box.holds(part.box)
+    assert part.values.tobytes() == whole.window(part.box).tobytes()
+
+
+def wide_enough(box: Box, shape: tuple[int, int], least: int) -> Box:
+    """The box, grown until windows of it have something left."""
+    return box.grown(least, shape)
+
+
+@given(boxes(LARGE), st.sampled_from([np.float32, np.float64]))
+def test_halved_windows_are_those_of_the_whole(box: Box, dtype: type[np.floating[Any]]) -> None:
+    whole = Plane.whole(random_image(LARGE, dtype=dtype))
+    same_as_whole(halved(whole.cut(wide_enough(box, LARGE, REACH))), halved(whole))
+
+
+@given(boxes(LARGE))
+def test_halving_needs_what_it_says(box: Box) -> None:
+    """`under` a box of the coarse picture is what gives that box, and without it nothing else is said."""
+    coarse = Box(box.top // 2, box.left // 2, -(-box.bottom // 2), -(-box.right // 2))
+    whole = Plane.whole(random_image(LARGE))
+    part = halved(whole.cut(under(coarse, LARGE)))
+    assert part.box.holds(coarse)
+    same_as_whole(part, halved(whole))
+
+
+@given(boxes(LARGE), st.booleans(), st.booleans())
+def test_doubled_windows_are_those_of_the_whole(box: Box, odd_rows: bool, odd_columns: bool) -> None:
+    whole = Plane.whole(random_image(LARGE))
+    shape = (2 * LARGE[0] - odd_rows, 2 * LARGE[1] - odd_columns)
+    part = doubled(whole.cut(wide_enough(box, LARGE, REACH // 2)), shape)
+    same_as_whole(part, doubled(whole, shape))
+
+
+@pytest.mark.parametrize("shape", [(150, 180), (149, 180), (150, 179), (149, 179)])
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_low_frequencies_given_to_windows_are_those_of_the_whole(shape: tuple[int, int], share: float) -> None:
+    fine, coarse = Plane.whole(random_image(shape)), Plane.whole(random_image(halved_shape(shape), seed=1))
+    whole = with_low_from(fine, coarse, share)
+    assert whole.box == Box.whole(shape)
+    rng = np.random.default_rng(0)
+    smaller = 0
+    for _ in range(40):
+        (top, bottom), (left, right) = (np.sort(rng.choice(length + 1, 2, replace=False)) for length in shape)
+        box = Box(int(top), int(left), int(bottom), int(right))
+        for wanted in (box, Box(box.top, box.left, box.top + 1, box.left + 1), Box(0, box.left, 3, box.right)):
+            fine_box, coarse_box = exchanged(wanted, share, shape)
+            part = with_low_from(fine.cut(fine_box), coarse.cut(coarse_box), share)
+            assert part.box.holds(wanted)
+            same_as_whole(part, whole)
+            smaller += fine_box != Box.whole(shape)
+    assert smaller > 20
+
+
+def test_bases_of_windows_are_those_of_the_whole() -> None:
+    shape = (211, 190)
+    plane = Plane.whole(random_image(shape, dtype=np.float64))
+    whole = smooth_base(plane)
+    assert whole.box == Box.whole(shape)
+    for wanted in (Box(0, 0, 1, 1), Box(100, 90, 101, 91), Box(210, 189, 211, 190), Box(63, 64, 140, 127)):
+        part = smooth_base(plane.cut(wanted.grown(BASE_REACH, shape)))
+        assert part.box.holds(wanted)
+        same_as_whole(part, whole)
+
+
+@pytest.mark.parametrize("shape", [(SMALLEST_BASE, SMALLEST_BASE), (5, 40), (100, 90)])
+def test_a_base_follows_a_slope(shape: tuple[int, int]) -> None:
+    """What is left has no more than the slope's changes near the borders, where it is mirrored."""
+    rows, columns = np.indices(shape)
+    slope = 1e9 * (rows + columns) / sum(shape)
+    base = smooth_base(Plane.whole(slope))
+    assert base.values.shape == shape
+    step = 1e9 / sum(shape)
+    assert np.abs(slope - base.values).max() < 12 * step
+    if min(shape) > 80:
+        assert np.abs(slope - base.values)[40:-40, 40:-40].max() < 0.05 * step
+
+
+# Low frequencies from the coarser picture.
+
+
+@pytest.mark.parametrize("shape", [(30, 41), (96, 97), (64, 128)])
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_a_picture_with_its_own_low_frequencies_is_itself(shape: tuple[int, int], share: float) -> None:
+    plane = Plane.whole(random_image(shape) + np.float32(100.0))
+    np.testing.assert_array_equal(with_low_from(plane, halved(plane), share).values, plane.values)
+
+
+@pytest.mark.parametrize(("share", "period"), [(0.3, 8.3), (0.7, 2.6)])
+def test_low_frequencies_come_from_the_coarse_and_the_others_from_the_fine(share: float, period: float) -> None:
+    """A slow wave of the coarse picture replaces that of the fine one; a fast one of either changes nothing."""
+    shape = (192, 192)
+    slow, fast = waves(shape, 96.0), 5 * waves(shape, period)
+    fine = Plane.whole(fast)
+    coarse = halved(Plane.whole(slow))
+    inner = (slice(24, -24), slice(24, -24))
+    result = with_low_from(fine, coarse, share).values
+    expected = fast - fast.mean() + slow
+    np.testing.assert_allclose(result[inner], expected[inner], atol=0.45)
+    np.testing.assert_allclose(result[inner].mean(), expected[inner].mean(), atol=0.05)
+    # and above that share of the coarse picture's band nothing comes from it
+    quick = halved(Plane.whole(waves(shape, 96.0) + 5 * waves(shape, period) - 15.0))
+    np.testing.assert_allclose(with_low_from(fine, quick, share).values[inner], expected[inner], atol=0.6)
+
+
+@pytest.mark.parametrize("run", [halved, smooth_base, lambda plane: doubled(plane, (40, 42))])
+def test_the_planes_given_stay_as_they_are(run: Callable[[Plane], Plane]) -> None:
+    plane = Plane.whole(random_image((20, 21)))
+    before = plane.values.copy()
+    plane.values.flags.writeable = False
+    run(plane)
+    coarse = halved(plane)
+    coarse.values.flags.writeable = False
+    with_low_from(plane, coarse, 0.7)
+    np.testing.assert_array_equal(plane.values, before)
