@@ -3,7 +3,7 @@
 Entries import nothing heavy: what they need is named as "module:attribute" and loaded on use.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -56,7 +56,7 @@ class Registry(Generic[Entry]):
         return tuple(self._entries)
 
 
-def load(target: str | Callable[..., Any]) -> Any:
+def load(target: object) -> Any:
     """What "module:attribute" names; anything else is returned as it is."""
     if not isinstance(target, str):
         return target

@@ -127,7 +127,10 @@ class Plan:
         return np.subtract(values, self.centres[index], dtype=np.float64 if values.dtype == np.float64 else np.float32)
 
     def window(self, box: Box) -> Box:
-        """The pixels that are needed to denoise a box."""
+        """The pixels that are needed to denoise a box of the picture; others are refused."""
+        if min(box.shape) <= 0 or not Box.whole(self.shape).holds(box):
+            height, width = self.shape
+            raise ValueError(f"{box} is not a part of a picture of {width} x {height} pixels.")
         if self.transform is None:
             return box
         if self.padded_shape != self.shape:  # so small that it is worked on as a whole

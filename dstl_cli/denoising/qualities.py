@@ -4,7 +4,7 @@ To add one: a settings class (see `settings.Settings`), an engine (see `plan.Eng
 Everything the command line knows of qualities comes from here. Imports nothing heavy.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -30,7 +30,7 @@ class Quality:
     name: str
     help: str
     settings: type[Any]
-    engine: str | Callable[..., Any]
+    engine: object  # "module:attribute", or the engine itself
     preset: bool = False
     methods: tuple[str, ...] | None = None
     coding: frozenset[str] = OF_THE_TRANSFORM

@@ -81,7 +81,7 @@ def survey(source: PixelSource, sigma: float | None, request: Request, *, depth:
         noise=WhiteNoise(known),
         centres=tuple(float(mean) for mean in (BASIS @ means if grey.ndim == 3 else means[:1])),
         sigmas=sigmas if sigma != 0 else (0.0,),
-        steep=largest > STEEP * max(known),
+        steep=largest > STEEP * max(known) > 0,
         warnings=warnings,
     )
     return with_transform(plan, grey, request) if any(known) else plan

@@ -30,7 +30,7 @@ from dstl_cli.learning.spectrum import entry_budget, project_spectrum, within_bu
 from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.coding import CodingPass
 from dstl_cli.pixels.planes import Plane
-from dstl_cli.pixels.scales import SHARP, halved, halved_shape
+from dstl_cli.pixels.scales import NOISE_GAIN, SHARP, SHARP_NOISE_GAIN, halved, halved_shape
 from dstl_cli.transforms.canonical import CANONICAL
 from dstl_cli.transforms.transform import Iteration, Transform
 
@@ -130,8 +130,9 @@ def training_patches(plane: Plane, noise: ChannelNoise, fixed: Transform, count:
     usable = usable or [len(scales) - 1]
     phi = fixed.canonical_matrix
     analysis = phi[1:] if CANONICAL[fixed.canonical].mean_first else phi - phi.mean(axis=1, keepdims=True)
+    sharper = SHARP_NOISE_GAIN / NOISE_GAIN  # the filter here leaves less noise than the one the model tells of
     parts = [
-        (analysis / noise.deviations(analysis, number)[:, None]).astype(np.float32)
+        (analysis / (noise.deviations(analysis, number) * sharper**number)[:, None]).astype(np.float32)
         @ _sampled(scales[number].values, size, (count + index) // len(usable), rng)
         for index, number in enumerate(usable)
     ]

@@ -16,7 +16,7 @@ class Frame:
     """Analysis and synthesis of patches without their means by W.
 
     With P = I - 11'/n, rows w_j of W P, columns b_j of W^-1 and deviations d_j of the noise in w_j y / |w_j|:
-        forward = (w_j / |w_j| / d_j),   backward = (d_j |w_j| b_j),   backward forward = P.
+        forward = (w_j / |w_j| / d_j),   backward = (d_j |w_j| P b_j),   backward forward = P.
     """
 
     patch_size: int

@@ -29,6 +29,9 @@ class Box:
         """Height and width."""
         return self.bottom - self.top, self.right - self.left
 
+    def __str__(self) -> str:
+        return f"The box of rows {self.top} to {self.bottom} and columns {self.left} to {self.right}"
+
     def grown(self, reach: int, shape: Sequence[int]) -> "Box":
         """With so many pixels more on each side, within a picture of this shape."""
         return Box(

@@ -28,7 +28,8 @@ def windowed_sinc(taps: int, cutoff: float, beta: float) -> Array:
 
 HALF_BAND = windowed_sinc(16, 0.55, 6.0)
 SHARP = windowed_sinc(16, 0.5, 6.0)  # as long, with less of the fine structures folded down, and less white noise
-NOISE_GAIN = float((HALF_BAND**2).sum())  # deviation of white noise in a halved picture, as a share of that before
+NOISE_GAIN = float((HALF_BAND**2).sum())  # deviation of white noise in a halved picture, as a share of that before ...
+SHARP_NOISE_GAIN = float((SHARP**2).sum())  # ... and where it was halved by SHARP
 REACH = len(HALF_BAND) // 2  # pixels of the fine picture on each side of a coarse one
 
 
@@ -39,23 +40,24 @@ def halved_shape(shape: Sequence[int]) -> tuple[int, int]:
 
 def depth_for(sigma: float, most: float, shape: Sequence[int], smallest: int) -> int:
     """How often a picture is halved so that its noise is at most `most`, with no side below `smallest`."""
-    wanted = max(0, math.ceil(math.log2(sigma / most))) if sigma > 0 else 0
+    wanted = math.ceil(math.log2(sigma / most)) if sigma > most else 0
     depth = 0
     while depth < wanted and min(halved_shape(shape)) >= smallest:
         shape, depth = halved_shape(shape), depth + 1
     return depth
 
 
-def halved(fine: Plane, taps: Array = HALF_BAND) -> Plane:
-    """The picture of half the size, where its pixels are known; taps: HALF_BAND or SHARP."""
+def halved(fine: Plane, taps: Array = HALF_BAND, *, straight: bool = False) -> Plane:
+    """The picture of half the size, where its pixels are known; for taps see above, for straight `_extended`."""
     values, shape = fine.values, halved_shape(fine.shape)
     spans = []
     for axis, (start, stop, length) in enumerate(_edges(fine)):
         first = 0 if start == 0 else -(-(start + REACH - 1) // 2)
-        last = shape[axis] if stop == length else (stop - REACH - 1) // 2 + 1
-        spans.append((first, max(first, last)))
+        last = shape[axis] if stop == length else max(first, (stop - REACH - 1) // 2 + 1)
+        spans.append((first, last))
         begin, end = 2 * first - REACH + 1, 2 * last + REACH - 1  # fine pixels under the filter
-        values = _filtered(_extended(values, axis, begin - start, end - start, start == 0, stop == length), axis, taps)
+        values = _extended(values, axis, begin - start, end - start, (start == 0, stop == length), straight)
+        values = _filtered(values, axis, taps)
     return Plane(values, Box(spans[0][0], spans[1][0], spans[0][1], spans[1][1]), shape)
 
 
@@ -66,17 +68,18 @@ def _filtered(values: Floats, axis: int, taps: Array) -> Floats:
     return _combined(taps, parts)
 
 
-def doubled(coarse: Plane, shape: tuple[int, int]) -> Plane:
+def doubled(coarse: Plane, shape: tuple[int, int], *, straight: bool = False) -> Plane:
     """The picture of twice the size, of this shape, that has the coarse one's frequencies and no others."""
     values = coarse.values
     spans = []
     reach = REACH // 2
     for axis, (start, stop, length) in enumerate(_edges(coarse)):
         first = 0 if start == 0 else 2 * (start + reach)
-        last = shape[axis] if stop == length else 2 * (stop - reach)
-        spans.append((first, max(first, last)))
+        last = shape[axis] if stop == length else max(first, 2 * (stop - reach))
+        spans.append((first, last))
         low, high = first // 2, -(-last // 2)
-        values = _extended(values, axis, low - reach - start, high + reach - start, start == 0, stop == length)
+        ends = (start == 0, stop == length)
+        values = _extended(values, axis, low - reach - start, high + reach - start, ends, straight)
         values = _interleaved(values, axis, last - first)
     return Plane(values, Box(spans[0][0], spans[1][0], spans[0][1], spans[1][1]), shape)
 
@@ -101,9 +104,9 @@ SMALLEST_BASE = 4  # ... and the smallest side of a picture that has one
 
 
 def smooth_base(plane: Plane) -> Plane:
-    """The lowest quarter of a picture's frequencies along both axes."""
-    half = halved(plane)
-    return doubled(doubled(halved(half), half.shape), plane.shape)
+    """The lowest quarter of a picture's frequencies along both axes, slopes at its borders included."""
+    half = halved(plane, straight=True)
+    return doubled(doubled(halved(half, straight=True), half.shape, straight=True), plane.shape, straight=True)
 
 
 def with_low_from(fine: Plane, coarse: Plane, share: float) -> Plane:
@@ -126,7 +129,8 @@ def _low(plane: Plane, share: float) -> Plane:
         first = 0 if start == 0 else start + reach
         last = length if stop == length else max(first, stop - reach)
         spans.append((first, last))
-        values = _extended(values, axis, first - reach - start, last + reach - start, start == 0, stop == length)
+        ends = (start == 0, stop == length)
+        values = _extended(values, axis, first - reach - start, last + reach - start, ends)
         count = last - first
         values = _combined(taps, (_along(values, axis, k, k + count) for k in range(len(taps))))
     return Plane(values, Box(spans[0][0], spans[1][0], spans[0][1], spans[1][1]), plane.shape)
@@ -152,16 +156,21 @@ def _edges(plane: Plane) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     return (box.top, box.bottom, plane.shape[0]), (box.left, box.right, plane.shape[1])
 
 
-def _extended(values: Floats, axis: int, begin: int, end: int, at_start: bool, at_end: bool) -> Floats:
-    """Values begin to end along an axis, mirrored beyond the picture's borders."""
+def _extended(
+    values: Floats, axis: int, begin: int, end: int, ends: tuple[bool, bool], straight: bool = False
+) -> Floats:
+    """Values begin to end along an axis, mirrored beyond the picture's borders; straight: so that slopes go on.
+
+    ends: whether the first and the last value are at a border.
+    """
     length = values.shape[axis]
-    before, after = max(0, -begin) if at_start else 0, max(0, end - length) if at_end else 0
+    before, after = max(0, -begin) if ends[0] else 0, max(0, end - length) if ends[1] else 0
     inside = _along(values, axis, max(0, begin), min(length, end))
     if not before and not after:
         return inside
     width = [(0, 0), (0, 0)]
     width[axis] = (before, after)
-    return np.pad(inside, width, mode="symmetric")
+    return np.pad(inside, width, "reflect", reflect_type="odd") if straight else np.pad(inside, width, "symmetric")
 
 
 def _along(values: Floats, axis: int, start: int, stop: int, step: int = 1) -> Floats:
