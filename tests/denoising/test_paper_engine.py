@@ -43,7 +43,7 @@ def with_noise(clean: NDArray[np.uint8], sigma: float, seed: int = 0) -> Array:
     return clean + sigma * np.random.default_rng(seed).standard_normal(clean.shape)
 
 
-def psnr(image: NDArray[np.floating[Any]], clean: NDArray[np.uint8]) -> float:
+def psnr(image: NDArray[Any], clean: NDArray[np.uint8]) -> float:
     return float(10 * np.log10(255**2 / np.mean((image.clip(0, 255) - clean) ** 2)))
 
 

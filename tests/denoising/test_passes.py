@@ -85,7 +85,7 @@ def test_patches_are_taken_and_added_where_they_are(
     kernels.take_patches(image, np.array(tops), left, across, size, patches, means)
     expected, expected_means = naive_passes.take_patches(image, tops, left, across, size)
     np.testing.assert_allclose(patches, expected, rtol=0, atol=3e-6)
-    np.testing.assert_allclose(means, expected_means, rtol=10 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(means, expected_means, rtol=10 * float(np.finfo(dtype).eps))
 
     weights = rng.choice([0.0, 0.25, 1.0, rng.random()], patches.shape[1]).astype(np.float32)
     # sums go on from what is there

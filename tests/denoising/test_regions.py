@@ -218,9 +218,14 @@ def test_threads_do_not_change_a_bit(case: Case) -> None:
 
 @EVERY
 def test_scratch_files_do_not_change_a_bit(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    made: list[tuple[int, int]] = []
     on_disk = scratch._on_disk
-    monkeypatch.setattr(scratch, "_on_disk", lambda *facts: made.append(facts) or on_disk(*facts))
+
+    def counted(folder: Path, shape: tuple[int, int], dtype: Any) -> Any:
+        made.append(shape)
+        return on_disk(folder, shape, dtype)
+
+    monkeypatch.setattr(scratch, "_on_disk", counted)
     memory = Memory(most=1000, scratch=tmp_path)
     result = denoise_pixels(picture(case), case.sigma, request(case), memory=memory).pixels
     assert result.tobytes() == whole(case).tobytes()
