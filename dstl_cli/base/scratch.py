@@ -1,5 +1,6 @@
 """How much memory a run may take, and arrays on disk where that is not enough."""
 
+import math
 import os
 import shutil
 import sys
@@ -50,7 +51,16 @@ class Memory:
                 f"The scratch folder {folder} has {free / 2**20:.0f} MiB free and {needed / 2**20:.0f} MiB are needed; "
                 "choose another with --scratch, or allow more with --max-memory."
             )
-        return lambda shape, dtype: _on_disk(folder, shape, dtype)
+
+        def on_disk(shape: tuple[int, int], dtype: Any) -> Any:
+            try:
+                return _on_disk(folder, shape, dtype)
+            except OSError as error:
+                raise FileProblem(
+                    f"The folder {folder} cannot be used ({error.strerror}); choose another --scratch."
+                ) from None
+
+        return on_disk
 
 
 def _on_disk(folder: Path, shape: tuple[int, int], dtype: Any) -> Any:
@@ -61,4 +71,6 @@ def _on_disk(folder: Path, shape: tuple[int, int], dtype: Any) -> Any:
     with os.fdopen(handle, "w+b") as stream:
         if sys.platform != "win32":
             os.unlink(name)
+        if hasattr(os, "posix_fallocate"):  # a disk that is full says so now, and not by ending the program later
+            os.posix_fallocate(stream.fileno(), 0, max(1, math.prod(shape) * np.dtype(dtype).itemsize))
         return np.memmap(stream, dtype, "w+", shape=shape)

@@ -142,7 +142,7 @@ class Plan:
         """About how much memory denoising a box takes."""
         height, width = self.window(box).shape
         planes = len(self.centres) + self._engine.planes(self)
-        return int(planes * height * width * np.dtype(np.float32).itemsize)
+        return int(planes * height * width * np.dtype(self.result_type).itemsize)
 
     def stages(self, planes: list[Plane], execution: Execution) -> list[Plane]:
         """The denoised planes, as far as their windows allow."""

@@ -13,7 +13,7 @@ from dstl_cli.denoising.plan import Plan, Statistics, TransformSource, with_base
 from dstl_cli.denoising.qualities import QUALITIES, Quality
 from dstl_cli.noise.estimate import estimate_channels
 from dstl_cli.noise.model import WhiteNoise
-from dstl_cli.pixels.colour import BASIS, channel_count, check_pixels, in_working_basis, is_grey
+from dstl_cli.pixels.colour import BASIS, channel_count, check_finite, check_shape, in_working_basis, is_grey
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.planes import Box, Plane
 from dstl_cli.pixels.source import PixelSource, bands, sample_of
@@ -104,19 +104,21 @@ def with_transform(plan: Plan, sample: Pixels, request: Request) -> Plan:
 
 def look_at(source: PixelSource, depth: Depth) -> Statistics:
     """Look at every pixel once; pictures that are none are refused."""
-    if 0 in source.shape or len(source.shape) not in (2, 3):
-        check_pixels(np.empty(source.shape, source.dtype))
+    check_shape(source.shape, source.dtype)
     colours = 1 if len(source.shape) == 2 else source.shape[2]
-    totals, smallest, largest, clipped, equal = np.zeros(colours), np.inf, -np.inf, 0, colours > 1
+    totals, smallest, largest, clipped, equal, wrong = np.zeros(colours), np.inf, -np.inf, 0, colours > 1, 0
     for band in bands(Box.whole(source.shape)):
         pixels: NDArray[Any] = source.window(band)
-        check_pixels(pixels)
+        if not np.isfinite(pixels).all():
+            wrong += pixels.size - int(np.count_nonzero(np.isfinite(pixels)))
+            continue
         totals += pixels.reshape(-1, colours).sum(axis=0, dtype=np.float64)
         smallest, largest = min(smallest, float(pixels.min())), max(largest, float(pixels.max()))
         if depth.stored_range is not None:
             low, high = depth.stored_range
             clipped += int(np.count_nonzero(pixels <= low) + np.count_nonzero(pixels >= high))
         equal = equal and is_grey(pixels)
+    check_finite(wrong)
     count = source.shape[0] * source.shape[1]
     return Statistics(tuple(map(float, totals / count)), smallest, largest, clipped / (count * colours), equal)
 

@@ -103,5 +103,7 @@ def model_from_json(facts: Mapping[str, Any]) -> NoiseModel:
     """The model that `to_json` told of; whatever is wrong with it is a ValueError in one sentence."""
     try:
         return NOISE_KINDS[str(facts["kind"])].from_json(facts)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"The noise model has no usable entry {error}.") from None
+    except KeyError as error:
+        raise ValueError(f"The noise model has no entry {error}.") from None
+    except (TypeError, AttributeError, OverflowError):
+        raise ValueError("The noise model has an entry of the wrong kind.") from None

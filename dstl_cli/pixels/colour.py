@@ -18,15 +18,24 @@ BASIS = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]]) / np.sqr
 
 def check_pixels(pixels: Pixels) -> None:
     """Refuse arrays that are not a grey (H, W) or RGB (H, W, 3) picture of a known depth with pixels in it."""
-    if pixels.ndim != 2 and not (pixels.ndim == 3 and pixels.shape[2] == 3):
-        shape = "x".join(map(str, pixels.shape))
-        raise ValueError(f"A picture is an array of (height, width) or (height, width, 3), not {shape}.")
-    if pixels.size == 0:
+    check_shape(pixels.shape, pixels.dtype)
+    check_finite(pixels.size - int(np.count_nonzero(np.isfinite(pixels))))
+
+
+def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse shapes that are not those of a grey or RGB picture with pixels in it, and depths that are not known."""
+    if len(shape) != 2 and not (len(shape) == 3 and shape[2] == 3):
+        found = "x".join(map(str, shape))
+        raise ValueError(f"A picture is an array of (height, width) or (height, width, 3), not {found}.")
+    if 0 in shape:
         raise ValueError("The picture is empty.")
-    Depth.of(pixels.dtype)
-    bad = pixels.size - int(np.count_nonzero(np.isfinite(pixels)))
-    if bad:
-        raise ValueError(f"The picture has {bad} pixel values that are not finite numbers.")
+    Depth.of(dtype)
+
+
+def check_finite(wrong: int) -> None:
+    """Refuse a picture with so many values that are no finite numbers."""
+    if wrong:
+        raise ValueError(f"The picture has {wrong} pixel values that are not finite numbers.")
 
 
 def is_grey(pixels: Pixels) -> bool:
