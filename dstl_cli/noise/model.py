@@ -85,7 +85,14 @@ class WhiteNoise:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "WhiteNoise":
-        return cls(tuple(float(sigma) for sigma in facts["sigmas"]))
+        return cls(tuple(numbers(facts["sigmas"])))
+
+
+def numbers(values: Any) -> list[float]:
+    """The values as floats; whatever is no number is a TypeError."""
+    if not all(isinstance(value, int | float) for value in values):
+        raise TypeError("not all of them are numbers")
+    return [float(value) for value in values]
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,6 @@ def model_from_json(facts: Mapping[str, Any]) -> NoiseModel:
     try:
         return NOISE_KINDS[str(facts["kind"])].from_json(facts)
     except KeyError as error:
-        raise ValueError(f"The noise model has no entry {error}.") from None
+        raise ValueError(f"The noise model has no usable entry {error}.") from None
     except (TypeError, AttributeError, OverflowError):
         raise ValueError("The noise model has an entry of the wrong kind.") from None
