@@ -3,6 +3,7 @@
 tifffile decodes each strip or tile; what lies in the file as it is in memory is read (or mapped) without it.
 """
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -141,10 +142,11 @@ def _read_segments(source: Source, layout: Layout) -> Pixels:
     with file_errors(source.name), source.open() as stream, tifffile.TiffFile(stream) as file:
         file.filehandle.seek(layout.place)
         page = tifffile.TiffPage(file, 0)
-        page.predictor = layout.predictor  # a tag that some compressions do not heed
+        if layout.compression in (NONE, PACKBITS):
+            page.predictor = NO_PREDICTOR  # they do not heed the tag
         for index, (plane, top, left, rows) in enumerate(layout.segments()):
             stream.seek(layout.offsets[index])
-            block = _decode_segment(page, stream.read(layout.counts[index]), index)
+            block = _decode_segment(page, layout, stream.read(layout.counts[index]), index, rows)
             part = samples[top : top + rows, left : left + layout.segment[1], plane : plane + layout.segment_samples]
             shown = block[: part.shape[0], : part.shape[1]]
             if shown.shape != part.shape:
@@ -153,12 +155,20 @@ def _read_segments(source: Source, layout: Layout) -> Pixels:
     return samples
 
 
-def _decode_segment(page: Any, raw: bytes, index: int) -> Pixels:
-    """One segment of tifffile's page as (rows, width, samples); a last strip may be stored in full, as a first one."""
+def _decode_segment(page: Any, layout: Layout, raw: bytes, index: int, rows: int) -> Pixels:
+    """One segment of tifffile's page as (rows, width, samples)."""
     try:
-        return np.asarray(page.decode(raw, index, jpegtables=page.jpegtables)[0][0])
-    except Exception:
-        return np.asarray(page.decode(raw, 0, jpegtables=page.jpegtables)[0][0])
+        block = page.decode(raw, index, jpegtables=page.jpegtables)[0]
+    except Exception:  # a last strip may be stored in full, which tifffile refuses: it gets to see its rows only
+        import imagecodecs
+
+        size = rows * layout.stored_row_bytes()
+        if layout.compression == PACKBITS:
+            raw = bytes(imagecodecs.packbits_encode(imagecodecs.packbits_decode(raw)[:size]))
+        else:
+            raw = zlib.compress(zlib.decompressobj().decompress(raw, size), 0)
+        block = page.decode(raw, index)[0]
+    return np.asarray(block[0])
 
 
 def _to_pages(name: str, layout: Layout, samples: Pixels) -> list[Page]:
