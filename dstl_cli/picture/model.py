@@ -15,6 +15,7 @@ Pixels = npt.NDArray[Any]
 # Colours, (H, W) or (H, W, 3), and the samples beside them: None, (H, W), or (H, W, K) for K of them.
 Page = tuple[Pixels, Pixels | None]
 
+_INCH = 0.0254  # metres
 PIXEL_TYPES = ("uint8", "uint16", "float32", "float64")
 
 
@@ -64,23 +65,32 @@ class Metadata:
     dpi: tuple[float, float] | None = None
     description: str | None = None
 
+    @property
+    def per_metre(self) -> tuple[int, ...] | None:
+        """Dots per metre, across and down, as 31-bit numbers."""
+        return self.dpi and tuple(min(max(round(dots / _INCH), 1), 2**31 - 1) for dots in self.dpi)
+
+
+def dots_per_inch(across: int, down: int) -> tuple[float, float] | None:
+    """Dots per inch from dots per metre."""
+    return (across * _INCH, down * _INCH) if across > 0 and down > 0 else None
+
 
 @dataclass(frozen=True, eq=False)
 class Picture:
     """A picture file whose headers are read.
 
     `decode(i)` gives page i (ask for it through `page`, `pages` and `alphas`); None for a picture that is only
-    written, page by page. `native` is what the file's own
-    format needs to write everything else back; `notes` are sentences, without the name, about what could not be
-    kept; `format` is the registered name of the format it was read from. `premultiplied`: its colours are already
-    multiplied by its alpha.
+    written, page by page. `native` is what the file's own format needs to write everything else back; the writers of
+    other formats do not get it. `notes` are sentences, without the name, about what could not be kept; `format` is the
+    registered name of the format it was read from. `premultiplied`: its colours are already multiplied by its alpha.
     """
 
     name: str
     specs: tuple[PageSpec, ...]
     decode: Callable[[int], Page] | None = None
     metadata: Metadata = Metadata()
-    native: object = None
+    native: Any = None
     notes: tuple[str, ...] = ()
     format: str = "array"
     premultiplied: bool = False

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -77,6 +78,8 @@ def open_writer(
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
     entry = format_to_write(path) if path and not format else FORMATS[format or natural_format(picture)]
     check_format(picture, entry, strip=strip, suffix="" if path is None else split_suffix(path.name)[1])
+    if entry.name != picture.format:
+        picture = replace(picture, native=None)
     if path is None:
         stream = io.BytesIO()  # TIFF needs to seek, and half a picture must not reach a pipe
         writer = Writer(picture, entry, stream, strip)

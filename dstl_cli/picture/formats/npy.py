@@ -44,8 +44,8 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     """Write one page as an array; byte order and layout are those of the source."""
     del strip  # an array has no metadata
     samples = join_alpha(colour, alpha)
-    native = picture.native
-    if isinstance(native, NpyExtras):
+    if picture.native is not None:
+        native: NpyExtras = picture.native
         dtype = samples.dtype if native.dtype.kind == "b" else native.dtype
         samples = samples.astype(dtype, copy=False).reshape(native.shape)
         samples = np.asfortranarray(samples) if native.fortran else np.ascontiguousarray(samples)

@@ -106,7 +106,7 @@ def read(source: Source) -> Picture:
 
 def write_pages(picture: Picture, stream: BinaryIO, strip: bool) -> Generator[None, Page, None]:
     """Write the pages that are sent to a seekable stream; those from another format become deflated strips."""
-    extras = picture.native if isinstance(picture.native, TiffExtras) else _fresh(picture)
+    extras: TiffExtras = picture.native or _fresh(picture)
     layouts = [_for_writing(layout) for layout in extras.layouts]
     total = sum(layout.decoded_bytes for layout in layouts)
     planes = any(layout.planes > 1 for layout in layouts)
