@@ -9,9 +9,9 @@ import json
 import math
 import re
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
@@ -43,22 +43,9 @@ _STRIP_TAGS = {_STRIP_OFFSETS, _ROWS_PER_STRIP, _STRIP_COUNTS}
 _TILE_TAGS = {_TILE_WIDTH, _TILE_LENGTH, _TILE_OFFSETS, _TILE_COUNTS}
 _SAMPLE_TAGS = {_BITS, _PHOTOMETRIC, _SAMPLES, _PLANAR, _EXTRA_SAMPLES, _SAMPLE_FORMAT}
 _STRUCTURE = {_WIDTH, _LENGTH, _COMPRESSION, _PREDICTOR} | _SAMPLE_TAGS | _STRIP_TAGS | _TILE_TAGS
-# Bit order, palette, sub-directories, free lists; options of fax, JPEG and YCbCr.
-_GONE = {
-    _FILL_ORDER,
-    _COLOUR_MAP,
-    _SUB_IFDS,
-    288,
-    289,
-    292,
-    293,
-    326,
-    327,
-    328,
-    347,
-    *range(512, 522),
-    *range(529, 533),
-}
+# Free lists; options of fax, JPEG and YCbCr.
+_GONE = {_FILL_ORDER, _COLOUR_MAP, _SUB_IFDS, 288, 289, 292, 293, 326, 327, 328, 347}
+_GONE |= {*range(512, 522), *range(529, 533)}
 _BYTES = {(1, 1), (2, 1), (4, 1), (8, 1)}  # bits and kind of samples that are held as bytes
 _CLASSIC_BYTES = 2**32 * 2 // 3  # beyond 4 GiB offsets do not fit, and LZW makes noise larger by a third
 _SAMPLE_RANGES = {280, 281, 340, 341, 290, 291}  # smallest and largest sample, grey response
@@ -77,8 +64,7 @@ _PHOTOMETRIC_NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class TiffExtras:
+class TiffExtras(NamedTuple):
     """The directories of the file, how each stores its pixels, and the kind of file around them."""
 
     ifds: tuple[Ifd, ...]
@@ -182,16 +168,15 @@ def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
     bits, dtype = _sample_type(name, ifd, samples)
     compression = ifd.number(_COMPRESSION, stored.NONE)
     photometric = ifd.number(_PHOTOMETRIC, stored.RGB if samples >= 3 else stored.BLACK_IS_ZERO)
-    if photometric in _PHOTOMETRIC_NAMES:
-        raise unsupported(name, f"holds {_PHOTOMETRIC_NAMES[photometric]}", "convert it to grey or RGB first")
-    if photometric not in (stored.WHITE_IS_ZERO, stored.BLACK_IS_ZERO, stored.RGB, stored.PALETTE) and not (
-        photometric == stored.YCBCR and compression in _JPEG_COMPRESSIONS
-    ):
-        raise unsupported(name, f"has colours of kind {photometric}", "convert it to grey or RGB first")
+    known = photometric in (stored.WHITE_IS_ZERO, stored.BLACK_IS_ZERO, stored.RGB, stored.PALETTE)
+    if not known and not (photometric == stored.YCBCR and compression in _JPEG_COMPRESSIONS):
+        kind = _PHOTOMETRIC_NAMES.get(photometric)
+        what = f"holds {kind}" if kind else f"has colours of kind {photometric}"
+        raise unsupported(name, what, "convert it to grey or RGB first")
     colours = 3 if photometric in (stored.RGB, stored.YCBCR) else 1
     if samples < colours:
         raise damaged(name, "it has fewer samples than colours")
-    predicted = compression in stored.COMPRESSIONS and compression not in (stored.NONE, stored.PACKBITS)
+    predicted = compression in stored.PREDICTED
     predictor = ifd.number(_PREDICTOR, stored.NO_PREDICTOR) if predicted else stored.NO_PREDICTOR
     fitting = {stored.NO_PREDICTOR: True, stored.HORIZONTAL: bits >= 8, stored.FLOATING: dtype.kind == "f"}
     if not fitting.get(predictor):
@@ -351,36 +336,33 @@ def _directory(ifd: Ifd, old: Layout, layout: Layout, places: list[int], counts:
     expanded = (old.bits, old.photometric) != (layout.bits, layout.photometric)
     gone = _STRUCTURE | _GONE | (_SAMPLE_RANGES if expanded else set())
     entries = {tag: entry for tag, entry in ifd.entries.items() if tag not in gone}
-    entries |= {
-        _WIDTH: tags.long(layout.width),
-        _LENGTH: tags.long(layout.height),
-        _BITS: tags.short(*[layout.bits] * layout.samples),
-        _COMPRESSION: tags.short(layout.compression),
-        _PHOTOMETRIC: tags.short(layout.photometric),
-        _SAMPLES: tags.short(layout.samples),
-        _PLANAR: tags.short(layout.planar),
-        _SAMPLE_FORMAT: tags.short(*[3 if layout.dtype.kind == "f" else 1] * layout.samples),
-    }
-    if layout.predictor != stored.NO_PREDICTOR:
-        entries[_PREDICTOR] = tags.short(layout.predictor)
     extra = layout.samples - layout.colours
-    if extra:
-        entries[_EXTRA_SAMPLES] = tags.short(*(layout.extra + (0,) * extra)[:extra])
-    if layout.tiled:
-        entries |= {_TILE_LENGTH: tags.long(layout.segment[0]), _TILE_WIDTH: tags.long(layout.segment[1])}
-        entries |= {_TILE_OFFSETS: tags.long(*places, big=big), _TILE_COUNTS: tags.long(*counts, big=big)}
-    else:
-        entries[_ROWS_PER_STRIP] = tags.long(layout.segment[0])
-        entries |= {_STRIP_OFFSETS: tags.long(*places, big=big), _STRIP_COUNTS: tags.long(*counts, big=big)}
-    repeated = tuple((tag, entry) for tag, entry in ifd.repeated if tag not in gone)
-    return Ifd(entries, ifd.children, repeated)
+    short = {
+        _BITS: [layout.bits] * layout.samples,
+        _COMPRESSION: [layout.compression],
+        _PHOTOMETRIC: [layout.photometric],
+        _SAMPLES: [layout.samples],
+        _PLANAR: [layout.planar],
+        _SAMPLE_FORMAT: [3 if layout.dtype.kind == "f" else 1] * layout.samples,
+        _PREDICTOR: [layout.predictor] if layout.predictor != stored.NO_PREDICTOR else [],
+        _EXTRA_SAMPLES: (layout.extra + (0,) * extra)[:extra],
+    }
+    long = {_WIDTH: layout.width, _LENGTH: layout.height}
+    rows, columns = layout.segment
+    long |= {_TILE_LENGTH: rows, _TILE_WIDTH: columns} if layout.tiled else {_ROWS_PER_STRIP: rows}
+    where = (_TILE_OFFSETS, _TILE_COUNTS) if layout.tiled else (_STRIP_OFFSETS, _STRIP_COUNTS)
+    entries |= {tag: tags.numbers(tags.SHORT, *values) for tag, values in short.items() if values}
+    entries |= {tag: tags.numbers(tags.LONG, value) for tag, value in long.items()}
+    for tag, values in zip(where, (places, counts), strict=True):
+        entries[tag] = tags.numbers(tags.LONG8 if big else tags.LONG, *values)
+    return Ifd(entries, ifd.children, [(tag, entry) for tag, entry in ifd.repeated if tag not in gone])
 
 
 def _stripped(ifd: Ifd) -> Ifd:
     """A directory without what is not needed to read its pixels; a description of axes stays."""
-    entries = {tag: entry for tag, entry in ifd.entries.items() if tag in _KEPT_WHEN_STRIPPED | _STRUCTURE}
     described = ((tag, entry) for tag, entry in (*ifd.entries.items(), *ifd.repeated) if tag == DESCRIPTION)
-    return Ifd(entries, repeated=tuple(item for item in described if _tells_axes(item[1].text())))
+    axes = [item for item in described if _tells_axes(item[1].text())]
+    return Ifd(tags.pick(ifd.entries, _KEPT_WHEN_STRIPPED), repeated=axes)
 
 
 def _fresh(picture: Picture) -> TiffExtras:
@@ -389,13 +371,10 @@ def _fresh(picture: Picture) -> TiffExtras:
     entries, children = tiff_tags_from_exif(metadata.exif) if metadata.exif is not None else ({}, {})
     if metadata.dpi is not None:
         entries |= resolution_tags(metadata.dpi)
-    if metadata.icc is not None:
-        entries[_ICC] = Entry(tags.UNDEFINED, len(metadata.icc), metadata.icc)
-    if metadata.xmp is not None:
-        entries[_XMP] = Entry(1, len(metadata.xmp), metadata.xmp)
-    if metadata.description:
-        text = metadata.description.encode() + b"\x00"
-        entries[DESCRIPTION] = Entry(tags.ASCII, len(text), text)
+    text = metadata.description.encode() + b"\x00" if metadata.description else None
+    for tag, kind, value in ((_ICC, tags.UNDEFINED, metadata.icc), (_XMP, 1, metadata.xmp), (DESCRIPTION, 2, text)):
+        if value is not None:
+            entries[tag] = Entry(kind, len(value), value)
     ifds = (Ifd(entries, children),) * len(picture.specs)
     return TiffExtras(ifds, tuple(map(_fresh_layout, picture.specs)), "<", False)
 
