@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,6 @@ import numpy.typing as npt
 from dstl_cli.picture.limits import check_finite
 from dstl_cli.picture.problems import damaged, decoding
 
-Item = TypeVar("Item")
 Pixels = npt.NDArray[Any]
 # Colours, (H, W) or (H, W, 3), and the samples beside them: None, (H, W), or (H, W, K) for K of them.
 Page = tuple[Pixels, Pixels | None]
@@ -80,7 +79,7 @@ def dots_per_inch(across: int, down: int) -> tuple[float, float] | None:
 class Picture:
     """A picture file whose headers are read.
 
-    `decode(i)` gives page i (ask for it through `page`, `pages` and `alphas`); None for a picture that is only
+    `decode(i)` gives page i (ask for it through `page` and `pages`); None for a picture that is only
     written, page by page. `native` is what the file's own format needs to write everything else back; the writers of
     other formats do not get it. `notes` are sentences, without the name, about what could not be kept; `format` is the
     registered name of the format it was read from. `premultiplied`: its colours are already multiplied by its alpha.
@@ -111,45 +110,37 @@ class Picture:
     def page(self, index: int) -> Page:
         """Page `index`, decoded unless it was the last one asked for; contiguous, finite, perhaps read-only."""
         if index not in self._last:
+            if self.decode is None:
+                raise ValueError(f"{self.name} has no pages yet.")
             self._last.clear()
-            self._last[index] = self._decode_and_check(index)
+            with decoding(self.name):
+                page = self.decode(index)
+            if not self.specs[index].fits(*page):
+                raise damaged(self.name, "its pixels do not fit its header")
+            check_finite(page[0], self.name, f" on page {index + 1}" if len(self.specs) > 1 else "")
+            self._last[index] = page
         return self._last[index]
 
-    def _decode_and_check(self, index: int) -> Page:
-        if self.decode is None:
-            raise ValueError(f"{self.name} has no pages yet.")
-        with decoding(self.name):
-            page = self.decode(index)
-        if not self.specs[index].fits(*page):
-            raise damaged(self.name, "its pixels do not fit its header")
-        check_finite(page[0], self.name, f" on page {index + 1}" if len(self.specs) > 1 else "")
-        return page
-
     @property
-    def pages(self) -> "LazyList[Pixels]":
+    def pages(self) -> "LazyPages":
         """The colours of each page, decoded when asked for."""
-        return LazyList(len(self.specs), lambda index: self.page(index)[0])
-
-    @property
-    def alphas(self) -> "LazyList[Pixels | None]":
-        """The samples beside the colours of each page."""
-        return LazyList(len(self.specs), lambda index: self.page(index)[1])
+        return LazyPages(self)
 
 
-class LazyList(Generic[Item]):
-    """A list whose items are made when they are asked for."""
+@dataclass(frozen=True)
+class LazyPages:
+    """The colours of a picture's pages as a list whose items are decoded when they are asked for."""
 
-    def __init__(self, count: int, item: Callable[[int], Item]) -> None:
-        self._numbers, self._item = range(count), item
+    picture: Picture
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self.picture.specs)
 
-    def __getitem__(self, index: int) -> Item:
-        return self._item(self._numbers[index])
+    def __getitem__(self, index: int) -> Pixels:
+        return self.picture.page(range(len(self))[index])[0]
 
-    def __iter__(self) -> Iterator[Item]:
-        return map(self._item, self._numbers)
+    def __iter__(self) -> Iterator[Pixels]:
+        return map(self.__getitem__, range(len(self)))
 
 
 def picture_from_array(
