@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dstl_cli.picture.limits import check_finite
+from dstl_cli.errors import FileProblem
 from dstl_cli.picture.problems import damaged, decoding
 
 Pixels = npt.NDArray[Any]
@@ -15,6 +15,7 @@ Pixels = npt.NDArray[Any]
 Page = tuple[Pixels, Pixels | None]
 
 _INCH = 0.0254  # metres
+_BLOCK = 2**22  # values looked at together
 PIXEL_TYPES = ("uint8", "uint16", "float32", "float64")
 
 
@@ -117,9 +118,18 @@ class Picture:
                 page = self.decode(index)
             if not self.specs[index].fits(*page):
                 raise damaged(self.name, "its pixels do not fit its header")
-            check_finite(page[0], self.name, f" on page {index + 1}" if len(self.specs) > 1 else "")
+            self._check_finite(page[0], f" on page {index + 1}" if len(self.specs) > 1 else "")
             self._last[index] = page
         return self._last[index]
+
+    def _check_finite(self, colour: Pixels, where: str) -> None:
+        """Refuse NaN and infinite pixels, with their count."""
+        values = colour.reshape(-1) if colour.dtype.kind == "f" else colour[:0]
+        blocks = (values[start : start + _BLOCK] for start in range(0, values.size, _BLOCK))
+        bad = sum(block.size - int(np.count_nonzero(np.isfinite(block))) for block in blocks)
+        if bad:
+            kind = "value that is" if bad == 1 else "values that are"
+            raise FileProblem(f"{self.name} has {bad} {kind} NaN or infinite{where}; replace them before denoising.")
 
     @property
     def pages(self) -> "LazyPages":

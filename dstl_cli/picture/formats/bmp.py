@@ -9,7 +9,6 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from dstl_cli.picture.formats import other
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, dots_per_inch
 from dstl_cli.picture.problems import damaged, truncated, unsupported
 from dstl_cli.picture.source import Source
@@ -134,7 +133,7 @@ def _parse(source: Source) -> BmpExtras:
         raise damaged(name, "its BMP header is wrong")
     if compression not in (_RAW, _BITFIELDS, _ALPHA_BITFIELDS) or size == 64:
         raise unsupported(name, "is a compressed BMP", "save it uncompressed or as PNG first")
-    check_size(source, width, abs(height), max(0, width) * abs(height) * max(1, bits // 8))
+    source.check_size(width, abs(height), max(0, width) * abs(height) * max(1, bits // 8))
     if start + _row_bytes(width, bits) * abs(height) > source.size:
         raise truncated(name)
     masks = _RGB_MASKS.get(bits, ())

@@ -8,7 +8,6 @@ from typing import BinaryIO
 import numpy as np
 
 from dstl_cli.picture.formats.exif import exif_dpi
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
 from dstl_cli.picture.problems import damaged, truncated, unsupported
 from dstl_cli.picture.source import Source
@@ -102,7 +101,7 @@ def _frame(source: Source, frames: list[Segment]) -> PageSpec:
     if components not in (1, 3):
         what = "holds CMYK colours" if components == 4 else f"has {components} colour channels"
         raise unsupported(name, what, "convert it to grey or RGB first")
-    check_size(source, width, height, width * height * components)
+    source.check_size(width, height, width * height * components)
     return PageSpec(height, width, components, np.dtype(np.uint8))
 
 

@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from dstl_cli.errors import FileProblem
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
 from dstl_cli.picture.problems import damaged, truncated
 from dstl_cli.picture.source import Source, file_errors
@@ -101,7 +100,7 @@ def _parse(source: Source) -> tuple[PageSpec, NetpbmExtras, int]:
     spec = PageSpec(height, width, 1 if lead[1:2] in b"25" else 3, np.dtype(np.uint8 if maximum < 256 else np.uint16))
     plain = lead[1:2] in b"23"
     count = width * height * spec.channels
-    check_size(source, width, height, count * spec.dtype.itemsize)
+    source.check_size(width, height, count * spec.dtype.itemsize)
     if position + 1 + count * (2 if plain else spec.dtype.itemsize) - plain > source.size:
         raise truncated(name)
     return spec, NetpbmExtras(plain, maximum, tuple(comments)), position + 1

@@ -5,7 +5,6 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.lib import format as npy_format
 
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import PIXEL_TYPES, Metadata, Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
 from dstl_cli.picture.problems import decoding, truncated, unsupported
 from dstl_cli.picture.source import Source, file_errors
@@ -68,7 +67,7 @@ def _parse(source: Source) -> NpyExtras:
         remedy = "save arrays of shape (H, W), (H, W, 3) or (H, W, 4)"
         raise unsupported(name, f"holds an array of shape {shape}", remedy)
     nbytes = shape[0] * shape[1] * (shape[2] if len(shape) == 3 else 1) * dtype.itemsize
-    check_size(source, shape[1], shape[0], nbytes)
+    source.check_size(shape[1], shape[0], nbytes)
     if start + nbytes > source.size:
         raise truncated(name)
     return NpyExtras(shape, dtype, bool(fortran), start)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from dstl_cli.picture.formats import LEAD, recognise
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, split_alpha
 from dstl_cli.picture.problems import unsupported
 from dstl_cli.picture.source import Source
@@ -43,13 +42,13 @@ def read(source: Source) -> Picture:
         remedy = "install pillow-heif or convert it to PNG or TIFF first"
         raise unsupported(source.name, "is a HEIC picture", remedy) from error
     width, height = about["shape"]
-    check_size(source, width, height, width * height)  # counting the frames takes a page of memory
+    source.check_size(width, height, width * height)  # counting the frames takes a page of memory
     with _quiet(width * height):
         count = file.properties(index=...).n_images or 1
     mode = _shown_as(source.name, about, count)
     channels, extra = 3 if mode.startswith("RGB") else 1, int(mode.endswith("A"))
     spec = PageSpec(height, width, channels, np.dtype(_DEEP.get(mode, "uint8")), extra)
-    check_size(source, width, height, count * width * height * (channels + extra) * spec.dtype.itemsize)
+    source.check_size(width, height, count * width * height * (channels + extra) * spec.dtype.itemsize)
 
     def decode(index: int) -> Page:
         with _quiet(width * height):

@@ -9,7 +9,6 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from dstl_cli.picture.formats import other
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, dots_per_inch, join_alpha, split_alpha
 from dstl_cli.picture.problems import damaged, truncated, unsupported
 from dstl_cli.picture.source import Source
@@ -128,7 +127,7 @@ def _parse_header(source: Source, lead: bytes) -> PngHeader:
     if not right or depth not in _DEPTHS.get(colour, ()) or method or filters or interlace > 1:
         raise damaged(name, "its PNG header is wrong")
     header = PngHeader(width, height, depth, colour, interlace)
-    check_size(source, width, height, header.raw_bytes)
+    source.check_size(width, height, header.raw_bytes)
     if max(width, height) > _LONGEST_SIDE:
         raise unsupported(name, f"has a side of more than {_LONGEST_SIDE} pixels", "cut it into pieces first")
     return header

@@ -26,7 +26,6 @@ from dstl_cli.picture.formats.exif import (
 )
 from dstl_cli.picture.formats.ifd import Entry, Ifd
 from dstl_cli.picture.formats.tiff_pixels import Layout
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
 from dstl_cli.picture.problems import damaged, truncated, unsupported
 from dstl_cli.picture.source import Source, file_errors
@@ -140,7 +139,7 @@ def _parse(source: Source) -> tuple[TiffExtras, tuple[str, ...]]:
         notes.append("Its compression cannot be written, so the result is stored with deflate.")
     widest = max(layouts, key=lambda layout: layout.decoded_bytes)
     total = sum(layout.decoded_bytes for layout in layouts)
-    check_size(source, widest.width, widest.height, total)
+    source.check_size(widest.width, widest.height, total)
     return TiffExtras(tuple(ifds), tuple(layouts), reader.order, reader.big), tuple(notes)
 
 
@@ -162,7 +161,7 @@ def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
     name = source.name
     width, height = ifd.number(_WIDTH, 0), ifd.number(_LENGTH, 0)
     samples = ifd.number(_SAMPLES, 1)
-    check_size(source, width, height, 0)
+    source.check_size(width, height, 0)
     if not 1 <= samples <= 65_535:
         raise damaged(name, f"it has {samples} samples per pixel")
     bits, dtype = _sample_type(name, ifd, samples)
@@ -184,7 +183,7 @@ def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
     tiled = _TILE_OFFSETS in ifd.entries or _TILE_WIDTH in ifd.entries
     if tiled:
         segment = (ifd.number(_TILE_LENGTH, 0), ifd.number(_TILE_WIDTH, 0))
-        check_size(source, segment[1], segment[0], 0)
+        source.check_size(segment[1], segment[0], 0)
     else:
         segment = (min(max(ifd.number(_ROWS_PER_STRIP, height), 1), height), width)
     declared = tuple(ifd.numbers(_EXTRA_SAMPLES))

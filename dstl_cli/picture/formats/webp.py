@@ -8,7 +8,6 @@ import numpy as np
 
 from dstl_cli.picture.formats import other
 from dstl_cli.picture.formats.exif import exif_dpi
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
 from dstl_cli.picture.problems import damaged, truncated
 from dstl_cli.picture.source import Source
@@ -47,7 +46,7 @@ def read(source: Source) -> Picture:
             raise damaged(source.name, "its pixels do not fit its header")
         alpha = alpha or bool(canvas[0] & _FLAGS[b"ALPH"])
     spec = PageSpec(height, width, 3, np.dtype(np.uint8), int(alpha))
-    check_size(source, width, height, width * height * (3 + spec.extra))
+    source.check_size(width, height, width * height * (3 + spec.extra))
     others = tuple((kind, body) for kind, body in chunks if kind not in _IMAGE_CHUNKS | {b"VP8X"})
     extras = WebpExtras(image == b"VP8L", others)
     return Picture(source.name, (spec,), lambda _: _page(source, alpha), _metadata(others), extras)
