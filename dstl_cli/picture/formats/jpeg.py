@@ -34,9 +34,8 @@ def read(source: Source) -> Picture:
     data = source.read()
     segments, end = _segments(source.name, data)
     spec = _frame(source, [segment for segment in segments if segment[0] in _FRAMES])
-    notes: tuple[str, ...] = ()
-    if len(data) - _find_end(source.name, data, end) > _SMALL_TAIL:
-        notes = ("Only the main picture is kept, not the previews or films stored behind it.",)
+    more = "Only the main picture is kept, not the previews or films stored behind it."
+    notes = (more,) if len(data) - end > _SMALL_TAIL else ()
     kept = tuple(segment for segment in segments if _worth_keeping(*segment))
     return Picture(source.name, (spec,), lambda _: _page(source), _metadata(kept), kept, notes)
 
@@ -67,27 +66,30 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
 
 
 def _segments(name: str, data: bytes) -> tuple[list[Segment], int]:
-    """The segments up to the first scan, and where they end."""
+    """The segments up to the first scan, and where the picture ends; its scans must run up to an end marker."""
     found: list[Segment] = []
     position = 2
-    while not found or found[-1][0] != _SOS:
-        match = _MARKER.match(data, position)
+    while True:
+        scanning = bool(found) and found[-1][0] == _SOS
+        match = _NEXT_MARKER.search(data, position) if scanning else _MARKER.match(data, position)
         if match is None:
-            cut = not data[position:].strip(b"\xff")
+            cut = scanning or not data[position:].strip(b"\xff")
             raise truncated(name) if cut else damaged(name, "a segment does not start with a marker")
         marker, position = match[1][0], match.end()
         if marker in _BARE:
             continue
         if marker == _EOI:
-            raise damaged(name, "it holds no pixels")
+            if not scanning:
+                raise damaged(name, "it holds no pixels")
+            return found, position
         length = int.from_bytes(data[position : position + 2], "big")
         if position + max(length, 2) > len(data):
             raise truncated(name)
         if length < 2:
             raise damaged(name, "a segment has no length")
-        found.append((marker, data[position + 2 : position + length]))
+        if not scanning:
+            found.append((marker, data[position + 2 : position + length]))
         position += length
-    return found, position
 
 
 def _frame(source: Source, frames: list[Segment]) -> PageSpec:
@@ -103,17 +105,6 @@ def _frame(source: Source, frames: list[Segment]) -> PageSpec:
         raise unsupported(name, what, "convert it to grey or RGB first")
     source.check_size(width, height, width * height * components)
     return PageSpec(height, width, components, np.dtype(np.uint8))
-
-
-def _find_end(name: str, data: bytes, position: int) -> int:
-    """Where the picture ends; a file whose scans do not run up to an end marker is refused."""
-    while match := _NEXT_MARKER.search(data, position):
-        position = match.end()
-        if match[1][0] == _EOI:
-            return position
-        if match[1][0] not in _BARE:
-            position += max(int.from_bytes(data[position : position + 2], "big"), 2)
-    raise truncated(name)
 
 
 # --- metadata -----------------------------------------------------------------------------------------

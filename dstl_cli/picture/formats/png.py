@@ -91,13 +91,14 @@ def read(source: Source) -> Picture:
 def _page(source: Source, header: PngHeader, parts: dict[bytes, bytes], grey: bool) -> Page:
     """Decode the pixels; the file is read again, so that it is not held beside them."""
     chunks = _chunks(source.name, source.read(), [])
-    samples = _decode(source.name, header, b"".join(body for kind, body in chunks if kind == b"IDAT"))
+    packed = b"".join(body for kind, body in chunks if kind == b"IDAT")
     if header.colour == PALETTE:
-        return _expand_palette(source.name, samples // header.spread, header.depth, parts, grey)
-    colour, alpha = split_alpha(samples)
-    if alpha is None and b"tRNS" in parts:
-        alpha = _key_to_alpha(source.name, colour, header, parts[b"tRNS"])
-    return colour, alpha
+        indices = _decode(source.name, header, packed) // header.spread
+        return _expand_palette(source.name, indices, header.depth, parts, grey)
+    key = parts.get(b"tRNS") if header.colour in (GREY, RGB) else None
+    if key is not None and len(key) != 2 * _SAMPLES[header.colour]:
+        raise damaged(source.name, "its transparent colour is wrong")
+    return split_alpha(_decode(source.name, header, packed, key))
 
 
 def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: BinaryIO, strip: bool) -> None:
@@ -159,8 +160,8 @@ def _chunk(kind: bytes, body: bytes) -> bytes:
 # --- pixels -------------------------------------------------------------------------------------------
 
 
-def _decode(name: str, header: PngHeader, packed: bytes) -> Pixels:
-    """The stored samples, (H, W) or (H, W, C), of the deflated rows."""
+def _decode(name: str, header: PngHeader, packed: bytes, key: bytes | None = None) -> Pixels:
+    """The samples of the deflated rows, (H, W) or (H, W, C); a transparent colour (key) gives one more, the alpha."""
     passes = [
         (part, replace(header, width=columns, height=rows, interlace=0))
         for part in (_PASSES if header.interlace else ((0, 0, 1, 1),))
@@ -173,16 +174,16 @@ def _decode(name: str, header: PngHeader, packed: bytes) -> Pixels:
     if len(raw) < total or (len(raw) == total and not unpacker.eof):
         raise damaged(name, "its pixels are cut short")
     if not header.interlace:
-        return _decode_rows(header, raw[:total])
-    count = _SAMPLES[header.colour]
+        return _decode_rows(header, raw[:total], key)
+    count = _SAMPLES[header.colour] + (key is not None)
     samples = np.empty((header.height, header.width, count)[: 2 + (count > 1)], header.dtype)
     for (top, left, down, across), small in passes:
-        samples[top::down, left::across] = _decode_rows(small, raw[: small.raw_bytes])
+        samples[top::down, left::across] = _decode_rows(small, raw[: small.raw_bytes], key)
         raw = raw[small.raw_bytes :]
     return samples
 
 
-def _decode_rows(header: PngHeader, raw: memoryview) -> Pixels:
+def _decode_rows(header: PngHeader, raw: memoryview, key: bytes | None) -> Pixels:
     """Undo the filters of rows and unpack their samples; palette indices come as they are, since they are called grey.
 
     The decoder prints about odd streams and interlacing; it gets to see only plain ones.
@@ -192,9 +193,10 @@ def _decode_rows(header: PngHeader, raw: memoryview) -> Pixels:
     colour = GREY if header.colour == PALETTE else header.colour
     fields = struct.pack(">IIBBBBB", header.width, header.height, header.depth, colour, 0, 0, 0)
     packed = zlib.compress(raw, 0)
-    pieces = [_chunk(b"IDAT", packed[start : start + 2**30]) for start in range(0, len(packed), 2**30)]
-    file = b"".join((SIGNATURE, _chunk(b"IHDR", fields), *pieces, _chunk(b"IEND", b"")))
-    return np.asarray(imagecodecs.png_decode(file))
+    pieces = [] if key is None else [(b"tRNS", key)]
+    pieces += [(b"IDAT", packed[start : start + 2**30]) for start in range(0, len(packed), 2**30)]
+    chunks = (_chunk(*piece) for piece in ((b"IHDR", fields), *pieces, (b"IEND", b"")))
+    return np.asarray(imagecodecs.png_decode(SIGNATURE + b"".join(chunks)))
 
 
 def _expand_palette(name: str, indices: Pixels, depth: int, parts: dict[bytes, bytes], grey: bool) -> Page:
@@ -209,16 +211,6 @@ def _expand_palette(name: str, indices: Pixels, depth: int, parts: dict[bytes, b
     palette = np.frombuffer(stored, np.uint8).reshape(-1, 3)
     alpha = None if opacity is None else np.frombuffer(opacity.ljust(entries, b"\xff"), np.uint8)[indices]
     return (palette[:, 0] if grey else palette)[indices], alpha
-
-
-def _key_to_alpha(name: str, colour: Pixels, header: PngHeader, key: bytes) -> Pixels:
-    """The alpha that a transparent colour key stands for, in the colours' own dtype."""
-    samples = colour.reshape(*colour.shape[:2], -1)
-    if len(key) != 2 * samples.shape[2]:
-        raise damaged(name, "its transparent colour is wrong")
-    wanted = (np.frombuffer(key, ">u2") & ((1 << header.depth) - 1)) * header.spread
-    clear = (samples == wanted).all(axis=2)
-    return np.where(clear, 0, np.iinfo(colour.dtype).max).astype(colour.dtype)
 
 
 # --- everything else ----------------------------------------------------------------------------------

@@ -175,29 +175,22 @@ def _decode_segment(page: Any, layout: Layout, raw: bytes, index: int, rows: int
 def _to_pages(name: str, layout: Layout, samples: Pixels) -> list[Page]:
     """Split (H, W, S) samples into pages, with palettes and low depths expanded."""
     if layout.sample_pages:
-        return [(_shown(layout, np.ascontiguousarray(samples[:, :, c])), None) for c in range(layout.samples)]
-    extra = None
-    colour = samples
-    if layout.extra_samples:
-        rest = samples[:, :, layout.colours :]
-        extra = np.ascontiguousarray(rest[:, :, 0] if rest.shape[2] == 1 else rest)
-        colour = np.ascontiguousarray(samples[:, :, : layout.colours])
-    if layout.colours == 1:
-        colour = colour[:, :, 0]
+        return [(_shown(name, layout, samples[:, :, [index]]), None) for index in range(layout.samples)]
+    colour, extra = samples[:, :, : layout.colours], np.ascontiguousarray(samples[:, :, layout.colours :])
+    beside = extra[:, :, 0] if layout.extra_samples == 1 else extra
+    return [(_shown(name, layout, colour), beside if layout.extra_samples else None)]
+
+
+def _shown(name: str, layout: Layout, samples: Pixels) -> Pixels:
+    """Stored colours, (H, W, 1 or 3), as they are seen: by the palette, over 0..255, zero as black."""
+    colour: Pixels = np.ascontiguousarray(samples[:, :, 0] if samples.shape[2] == 1 else samples)
     if layout.palette is not None:
         if int(colour.max()) >= len(layout.palette):
             raise damaged(name, "it uses colours outside its palette")
-        return [(layout.palette[colour], extra)]
-    return [(_shown(layout, colour), extra)]
-
-
-def _shown(layout: Layout, colour: Pixels) -> Pixels:
-    """Low depths spread over 0..255, and zero as black."""
+        return layout.palette[colour]
     if layout.bits < 8:
         colour = colour * np.uint8(255 // ((1 << layout.bits) - 1))
-    if layout.photometric == WHITE_IS_ZERO and layout.dtype.kind == "u":
-        colour = ~colour
-    return colour
+    return ~colour if layout.photometric == WHITE_IS_ZERO and layout.dtype.kind == "u" else colour
 
 
 # --- writing ------------------------------------------------------------------------------------------
