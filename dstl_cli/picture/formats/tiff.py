@@ -7,6 +7,7 @@ are stored are made anew where palettes or low depths had to be expanded.
 
 import json
 import math
+import operator
 import re
 from collections.abc import Generator
 from dataclasses import replace
@@ -38,12 +39,11 @@ _SUBFILE_TYPE, _OLD_SUBFILE_TYPE, _PAGE_NUMBER = 254, 255, 297
 _JPEG_COMPRESSIONS = (6, 7)
 _MOST_AXES = 64
 
-_STRIP_TAGS = {_STRIP_OFFSETS, _ROWS_PER_STRIP, _STRIP_COUNTS}
-_TILE_TAGS = {_TILE_WIDTH, _TILE_LENGTH, _TILE_OFFSETS, _TILE_COUNTS}
-_SAMPLE_TAGS = {_BITS, _PHOTOMETRIC, _SAMPLES, _PLANAR, _EXTRA_SAMPLES, _SAMPLE_FORMAT}
-_STRUCTURE = {_WIDTH, _LENGTH, _COMPRESSION, _PREDICTOR} | _SAMPLE_TAGS | _STRIP_TAGS | _TILE_TAGS
-# Free lists; options of fax, JPEG and YCbCr.
-_GONE = {_FILL_ORDER, _COLOUR_MAP, _SUB_IFDS, 288, 289, 292, 293, 326, 327, 328, 347}
+_STRIP_WHERE, _TILE_WHERE = (_STRIP_OFFSETS, _STRIP_COUNTS), (_TILE_OFFSETS, _TILE_COUNTS)
+# Tags that are made anew, and those that are left out: free lists; options of fax, JPEG and YCbCr.
+_GONE = {_WIDTH, _LENGTH, _COMPRESSION, _PREDICTOR, _BITS, _PHOTOMETRIC, _SAMPLES, _PLANAR, _EXTRA_SAMPLES}
+_GONE |= {_SAMPLE_FORMAT, _ROWS_PER_STRIP, _TILE_WIDTH, _TILE_LENGTH, *_STRIP_WHERE, *_TILE_WHERE}
+_GONE |= {_FILL_ORDER, _COLOUR_MAP, _SUB_IFDS, 288, 289, 292, 293, 326, 327, 328, 347}
 _GONE |= {*range(512, 522), *range(529, 533)}
 _BYTES = {(1, 1), (2, 1), (4, 1), (8, 1)}  # bits and kind of samples that are held as bytes
 _CLASSIC_BYTES = 2**32 * 2 // 3  # beyond 4 GiB offsets do not fit, and LZW makes noise larger by a third
@@ -243,28 +243,22 @@ def _palette(name: str, ifd: Ifd, bits: int, dtype: np.dtype[Any]) -> Pixels:
 def _with_segments(source: Source, ifd: Ifd, layout: Layout) -> Layout:
     """Add the places of strips or tiles, each checked to lie inside the file."""
     name = source.name
-    down, across = layout.grid
-    expected = down * across * (layout.samples if layout.planar == stored.SEPARATE else 1)
+    expected = math.prod(layout.grid)
     if expected > source.size:
         raise damaged(name, "it has more blocks of pixels than bytes")
-    places = ifd.numbers(_TILE_OFFSETS if layout.tiled else _STRIP_OFFSETS)
-    counts = ifd.numbers(_TILE_COUNTS if layout.tiled else _STRIP_COUNTS)
+    places, counts = (ifd.numbers(tag)[:expected] for tag in (_TILE_WHERE if layout.tiled else _STRIP_WHERE))
     if layout.compression == stored.NONE:
         row_bytes = layout.stored_row_bytes()
         needed = [rows * row_bytes for _, _, _, rows in layout.segments()]
-        if not counts:
-            counts = needed
-        if len(counts) < expected or any(count < need for count, need in zip(counts, needed, strict=False)):
+        if counts and (len(counts) < expected or any(map(operator.lt, counts, needed))):
             raise damaged(name, "its blocks of pixels are too short")
         counts = needed
-    if len(places) < expected or len(counts) < expected:
+    if min(len(places), len(counts)) < expected:
         raise damaged(name, "it does not say where all its pixels are")
-    places, counts = places[:expected], counts[:expected]
-    for place, count in zip(places, counts, strict=True):
-        if place <= 0 or count <= 0:
-            raise damaged(name, "it has blocks without pixels")
-        if place + count > source.size:
-            raise truncated(name)
+    if min(*places, *counts) <= 0:
+        raise damaged(name, "it has blocks without pixels")
+    if max(map(operator.add, places, counts)) > source.size:
+        raise truncated(name)
     return replace(layout, offsets=tuple(places), counts=tuple(counts))
 
 
@@ -333,7 +327,7 @@ def _for_writing(layout: Layout) -> Layout:
 def _directory(ifd: Ifd, old: Layout, layout: Layout, places: list[int], counts: list[int], *, big: bool) -> Ifd:
     """The tags of a page with new pixel data."""
     expanded = (old.bits, old.photometric) != (layout.bits, layout.photometric)
-    gone = _STRUCTURE | _GONE | (_SAMPLE_RANGES if expanded else set())
+    gone = _GONE | (_SAMPLE_RANGES if expanded else set())
     entries = {tag: entry for tag, entry in ifd.entries.items() if tag not in gone}
     extra = layout.samples - layout.colours
     short = {
@@ -349,10 +343,9 @@ def _directory(ifd: Ifd, old: Layout, layout: Layout, places: list[int], counts:
     long = {_WIDTH: layout.width, _LENGTH: layout.height}
     rows, columns = layout.segment
     long |= {_TILE_LENGTH: rows, _TILE_WIDTH: columns} if layout.tiled else {_ROWS_PER_STRIP: rows}
-    where = (_TILE_OFFSETS, _TILE_COUNTS) if layout.tiled else (_STRIP_OFFSETS, _STRIP_COUNTS)
     entries |= {tag: tags.numbers(tags.SHORT, *values) for tag, values in short.items() if values}
     entries |= {tag: tags.numbers(tags.LONG, value) for tag, value in long.items()}
-    for tag, values in zip(where, (places, counts), strict=True):
+    for tag, values in zip(_TILE_WHERE if layout.tiled else _STRIP_WHERE, (places, counts), strict=True):
         entries[tag] = tags.numbers(tags.LONG8 if big else tags.LONG, *values)
     return Ifd(entries, ifd.children, [(tag, entry) for tag, entry in ifd.repeated if tag not in gone])
 

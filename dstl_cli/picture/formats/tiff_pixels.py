@@ -6,7 +6,7 @@ tifffile decodes each strip or tile; what lies in the file as it is in memory is
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import accumulate, product
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -82,10 +82,11 @@ class Layout:
         """Bytes of all samples once decoded."""
         return self.width * self.height * self.samples * self.planes * self.dtype.itemsize
 
-    @cached_property
-    def grid(self) -> tuple[int, int]:
-        """Segments down and across."""
-        return -(-self.height // self.segment[0]), -(-self.width // self.segment[1])
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """How many segments there are: planes of samples, down and across."""
+        planes = self.samples if self.planar == SEPARATE else 1
+        return planes, -(-self.height // self.segment[0]), -(-self.width // self.segment[1])
 
     @property
     def segment_samples(self) -> int:
@@ -94,13 +95,9 @@ class Layout:
 
     def segments(self) -> Iterator[tuple[int, int, int, int]]:
         """(plane of samples, top, left, stored rows) of every segment, in file order."""
-        down, across = self.grid
-        for plane in range(self.samples if self.planar == SEPARATE else 1):
-            for row in range(down):
-                top = row * self.segment[0]
-                rows = self.segment[0] if self.tiled else min(self.segment[0], self.height - top)
-                for column in range(across):
-                    yield plane, top, column * self.segment[1], rows
+        for plane, row, column in product(*map(range, self.grid)):
+            top, left = row * self.segment[0], column * self.segment[1]
+            yield plane, top, left, self.segment[0] if self.tiled else min(self.segment[0], self.height - top)
 
     def stored_row_bytes(self) -> int:
         """Bytes of one row of a segment once decompressed."""
@@ -237,13 +234,6 @@ def write_segments(
     stream: BinaryIO, layout: Layout, pages: list[Pixels], extra: Pixels | None
 ) -> tuple[list[int], list[int]]:
     """Write the pixels of one directory at the stream's position; return offsets and byte counts."""
-    offsets: list[int] = []
-    counts: list[int] = []
-    position = stream.tell()
-    for plane, top, left, rows in layout.segments():
-        data = _encode(_block(layout, pages, extra, plane, top, left, rows), layout)
-        stream.write(data)
-        offsets.append(position)
-        counts.append(len(data))
-        position += len(data)
-    return offsets, counts
+    start = stream.tell()
+    counts = [stream.write(_encode(_block(layout, pages, extra, *place), layout)) for place in layout.segments()]
+    return list(accumulate(counts[:-1], initial=start)), counts
