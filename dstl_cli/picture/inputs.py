@@ -2,8 +2,9 @@
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 from dstl_cli.base.atomic import remove_stale_temporaries
@@ -100,33 +101,33 @@ def find_inputs(
     if not all(arguments):
         raise UsageProblem("An input has an empty name; give files or folders, or . for the current folder.")
     own_folders = [Path(os.path.realpath(folder)) for folder in results if os.path.isdir(folder)]
-    inputs: list[Input] = []
+    inputs: dict[str | None, Input] = {}  # by where they are: those named twice are taken once
     others: list[Path] = []
     problems: list[tuple[str, str]] = []
     several = len(arguments) > 1
     for argument in arguments:
         path = Path(argument)
         if argument == STANDARD_STREAM:
-            inputs.append(Input(None, Path("stdin")))
+            found = [Input(None, Path("stdin"))]
         elif os.path.isdir(path):
-            several = True
-            before = len(inputs), len(others), len(problems)
-            for found in _walk(path, recursive, problems):
-                if format_of_suffix(found) is not None and not _is_own(found, path, made_suffix, own_folders):
-                    inputs.append(Input(found, found.relative_to(path)))
-                else:
-                    others.append(found)
-            if (len(inputs), len(problems)) == (before[0], before[2]):
-                problems.append((display_name(path), _without_pictures(path, others[before[1] :], recursive)))
+            several, known = True, len(problems)
+            files = list(_walk(path, recursive, problems))
+            taken = [format_of_suffix(file) and not _is_own(file, path, made_suffix, own_folders) for file in files]
+            found = [Input(file, file.relative_to(path)) for file in compress(files, taken)]
+            left = [file for file, take in zip(files, taken, strict=True) if not take]
+            others += left
+            if not found and len(problems) == known:
+                problems.append((display_name(path), _without_pictures(path, left, recursive)))
         elif not os.path.lexists(path) and glob.has_magic(argument):
-            matches = [match for match in sorted(glob.glob(argument, recursive=recursive)) if os.path.isfile(match)]
             several = True
-            if not matches:
+            matches = map(Path, sorted(glob.glob(argument, recursive=recursive)))
+            found = [Input(match, Path(match.name)) for match in matches if match.is_file()]
+            if not found:
                 problems.append((argument, f"No file matches {argument}; check the pattern."))
-            inputs.extend(Input(Path(match), Path(Path(match).name)) for match in matches)
         else:
-            inputs.append(Input(path, Path(path.name)))
-    return Selection(_without_repeats(inputs), tuple(others), tuple(problems), several)
+            found = [Input(path, Path(path.name))]
+        inputs |= {None if item.path is None else os.path.abspath(item.path): item for item in found}
+    return Selection(tuple(inputs.values()), tuple(others), tuple(problems), several)
 
 
 def _without_pictures(folder: Path, others: Sequence[Path], recursive: bool) -> str:
@@ -150,11 +151,6 @@ def _is_own(found: Path, top: Path, made_suffix: str, own_folders: Sequence[Path
     inside = [folder for folder in own_folders if folder != above and above in folder.parents]
     stem = split_suffix(found.name)[0]
     return stem.endswith(made_suffix) or any(folder == here or folder in here.parents for folder in inside)
-
-
-def _without_repeats(inputs: Iterable[Input]) -> tuple[Input, ...]:
-    """The inputs with those named twice taken once."""
-    return tuple({item.path if item.path is None else os.path.abspath(item.path): item for item in inputs}.values())
 
 
 def _walk(folder: Path, recursive: bool, problems: list[tuple[str, str]]) -> Iterator[Path]:
@@ -187,24 +183,18 @@ def plan_jobs(
     if output == STANDARD_STREAM and len(found.inputs) > 1:
         raise UsageProblem("Only one picture can go to standard output; give a folder with --output.")
     into_folder = output is not None and output != STANDARD_STREAM and _is_folder(output, found.several)
-    jobs = [
-        Job(
-            item,
-            _output_of(item, output, into_folder, suffix),
-            _extra_of(item, residual, found.several, "residual"),
-            _extra_of(item, compare, found.several, "compare"),
-        )
-        for item in found.inputs
-    ]
+
+    def extra(item: Input, target: Path | None, kind: str) -> Path | None:
+        """The extra picture of an input: the given file, or one in the given folder."""
+        in_folder = target is not None and (found.several or os.path.isdir(target))
+        return target / item.result(f"_{kind}") if target is not None and in_folder else target
+
+    jobs = []
+    for item in found.inputs:
+        place = _output_of(item, output, into_folder, suffix)
+        jobs.append(Job(item, place, extra(item, residual, "residual"), extra(item, compare, "compare")))
     _check_collisions(jobs, others)
     return jobs
-
-
-def _extra_of(item: Input, target: Path | None, several: bool, kind: str) -> Path | None:
-    """The extra picture of an input: the given file, or one in the given folder."""
-    if target is None or not (several or os.path.isdir(target)):
-        return target
-    return target / item.result(f"_{kind}")
 
 
 def _is_folder(output: str, several: bool) -> bool:
@@ -226,19 +216,19 @@ def _output_of(item: Input, output: str | None, into_folder: bool, suffix: str) 
 
 
 def _check_collisions(jobs: Sequence[Job], others: Sequence[Path]) -> None:
+    """Refuse files that are written twice, and inputs that are written."""
     writers = [(job.source.name, path) for job in jobs for path in job.targets]
     writers += [("the transform", path) for path in others]
     written: dict[str, str] = {}
-    for name, path in writers:
-        key = os.path.normcase(os.path.realpath(path))
-        if key in written:
-            raise UsageProblem(
-                f"{written[key]} and {name} would both be written to {display_name(path)}; give other names or folders."
-                if written[key] != name
-                else f"Two results of {name} would be written to {display_name(path)}; give them different names."
-            )
-        written[key] = name
     inputs = {identity for job in jobs if job.source.path for identity in _identities(job.source.path)}
+    for name, path in writers:
+        key, shown = os.path.normcase(os.path.realpath(path)), display_name(path)
+        if written.get(key) == name:
+            raise UsageProblem(f"Two results of {name} would be written to {shown}; give them different names.")
+        if key in written:
+            both = f"{written[key]} and {name} would both be written to {shown}"
+            raise UsageProblem(f"{both}; give other names or folders.")
+        written[key] = name
     for _, path in writers:
         if not inputs.isdisjoint(_identities(path)):
             raise UsageProblem(f"{display_name(path)} is an input and is never overwritten; choose another output.")
@@ -246,12 +236,12 @@ def _check_collisions(jobs: Sequence[Job], others: Sequence[Path]) -> None:
 
 def _identities(path: Path) -> list[str | tuple[int, int]]:
     """What tells a file from others: its real name, and where it exists its number (hard links share it)."""
-    names: list[str | tuple[int, int]] = [os.path.normcase(os.path.realpath(path))]
+    name = os.path.normcase(os.path.realpath(path))
     try:
         found = os.stat(path)
     except (OSError, ValueError):
-        return names
-    return [*names, (found.st_dev, found.st_ino)]
+        return [name]
+    return [name, (found.st_dev, found.st_ino)]
 
 
 def split_done(

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dstl_cli.picture.limits import check_finite
+from dstl_cli.errors import FileProblem
 from dstl_cli.picture.problems import damaged, decoding
 
-Item = TypeVar("Item")
 Pixels = npt.NDArray[Any]
 # Colours, (H, W) or (H, W, 3), and the samples beside them: None, (H, W), or (H, W, K) for K of them.
 Page = tuple[Pixels, Pixels | None]
 
+_INCH = 0.0254  # metres
+_BLOCK = 2**22  # values looked at together
 PIXEL_TYPES = ("uint8", "uint16", "float32", "float64")
 
 
@@ -64,23 +65,32 @@ class Metadata:
     dpi: tuple[float, float] | None = None
     description: str | None = None
 
+    @property
+    def per_metre(self) -> tuple[int, ...] | None:
+        """Dots per metre, across and down, as 31-bit numbers."""
+        return self.dpi and tuple(min(max(round(dots / _INCH), 1), 2**31 - 1) for dots in self.dpi)
+
+
+def dots_per_inch(across: int, down: int) -> tuple[float, float] | None:
+    """Dots per inch from dots per metre."""
+    return (across * _INCH, down * _INCH) if across > 0 and down > 0 else None
+
 
 @dataclass(frozen=True, eq=False)
 class Picture:
     """A picture file whose headers are read.
 
-    `decode(i)` gives page i (ask for it through `page`, `pages` and `alphas`); None for a picture that is only
-    written, page by page. `native` is what the file's own
-    format needs to write everything else back; `notes` are sentences, without the name, about what could not be
-    kept; `format` is the registered name of the format it was read from. `premultiplied`: its colours are already
-    multiplied by its alpha.
+    `decode(i)` gives page i (ask for it through `page` and `pages`); None for a picture that is only
+    written, page by page. `native` is what the file's own format needs to write everything else back; the writers of
+    other formats do not get it. `notes` are sentences, without the name, about what could not be kept; `format` is the
+    registered name of the format it was read from. `premultiplied`: its colours are already multiplied by its alpha.
     """
 
     name: str
     specs: tuple[PageSpec, ...]
     decode: Callable[[int], Page] | None = None
     metadata: Metadata = Metadata()
-    native: object = None
+    native: Any = None
     notes: tuple[str, ...] = ()
     format: str = "array"
     premultiplied: bool = False
@@ -101,45 +111,46 @@ class Picture:
     def page(self, index: int) -> Page:
         """Page `index`, decoded unless it was the last one asked for; contiguous, finite, perhaps read-only."""
         if index not in self._last:
+            if self.decode is None:
+                raise ValueError(f"{self.name} has no pages yet.")
             self._last.clear()
-            self._last[index] = self._decode_and_check(index)
+            with decoding(self.name):
+                page = self.decode(index)
+            if not self.specs[index].fits(*page):
+                raise damaged(self.name, "its pixels do not fit its header")
+            self._check_finite(page[0], f" on page {index + 1}" if len(self.specs) > 1 else "")
+            self._last[index] = page
         return self._last[index]
 
-    def _decode_and_check(self, index: int) -> Page:
-        if self.decode is None:
-            raise ValueError(f"{self.name} has no pages yet.")
-        with decoding(self.name):
-            page = self.decode(index)
-        if not self.specs[index].fits(*page):
-            raise damaged(self.name, "its pixels do not fit its header")
-        check_finite(page[0], self.name, f" on page {index + 1}" if len(self.specs) > 1 else "")
-        return page
+    def _check_finite(self, colour: Pixels, where: str) -> None:
+        """Refuse NaN and infinite pixels, with their count."""
+        values = colour.reshape(-1) if colour.dtype.kind == "f" else colour[:0]
+        blocks = (values[start : start + _BLOCK] for start in range(0, values.size, _BLOCK))
+        bad = sum(block.size - int(np.count_nonzero(np.isfinite(block))) for block in blocks)
+        if bad:
+            kind = "value that is" if bad == 1 else "values that are"
+            raise FileProblem(f"{self.name} has {bad} {kind} NaN or infinite{where}; replace them before denoising.")
 
     @property
-    def pages(self) -> "LazyList[Pixels]":
+    def pages(self) -> "LazyPages":
         """The colours of each page, decoded when asked for."""
-        return LazyList(len(self.specs), lambda index: self.page(index)[0])
-
-    @property
-    def alphas(self) -> "LazyList[Pixels | None]":
-        """The samples beside the colours of each page."""
-        return LazyList(len(self.specs), lambda index: self.page(index)[1])
+        return LazyPages(self)
 
 
-class LazyList(Generic[Item]):
-    """A list whose items are made when they are asked for."""
+@dataclass(frozen=True)
+class LazyPages:
+    """The colours of a picture's pages as a list whose items are decoded when they are asked for."""
 
-    def __init__(self, count: int, item: Callable[[int], Item]) -> None:
-        self._numbers, self._item = range(count), item
+    picture: Picture
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self.picture.specs)
 
-    def __getitem__(self, index: int) -> Item:
-        return self._item(self._numbers[index])
+    def __getitem__(self, index: int) -> Pixels:
+        return self.picture.page(range(len(self))[index])[0]
 
-    def __iter__(self) -> Iterator[Item]:
-        return map(self._item, self._numbers)
+    def __iter__(self) -> Iterator[Pixels]:
+        return map(self.__getitem__, range(len(self)))
 
 
 def picture_from_array(

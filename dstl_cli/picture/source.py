@@ -1,7 +1,8 @@
-"""Where the bytes of a picture come from: a file, memory, or standard input."""
+"""Where the bytes of a picture come from (a file, memory, standard input), and what they may claim to hold."""
 
 import errno
 import io
+import os
 import stat
 import sys
 from collections.abc import Iterator
@@ -13,11 +14,19 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dstl_cli.base.names import display_name
-from dstl_cli.errors import FileProblem
-from dstl_cli.picture.problems import truncated
+from dstl_cli.errors import DstlError, FileProblem
+from dstl_cli.picture.problems import damaged, truncated
 
 # Arrays beyond this many bytes are mapped from their file instead of being read.
 MAPPED_BYTES = 256 * 2**20
+MAX_PIXELS_VARIABLE = "DSTL_MAX_PIXELS"
+MAX_PIXELS = 500_000_000
+# Deflate cannot shrink data more than 1032 times and LZW not much more, so a file that
+# promises 2000 times its own size is cut off or a forgery; real pictures stay far below 200.
+POSSIBLE_RATIO = 2000
+PLAUSIBLE_RATIO = 200
+PLAUSIBLE_PIXELS = 128_000_000
+SMALL_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,31 @@ class Source:
         if values.size != count:
             raise truncated(self.name)
         return values.reshape(shape)
+
+    def check_size(self, width: int, height: int, decoded_bytes: int) -> None:
+        """Refuse sizes that are empty, too large, or impossible for so few bytes, before memory and time are spent.
+
+        With DSTL_MAX_PIXELS set, that number of pixels per page is the only limit.
+        """
+        if width < 1 or height < 1:
+            raise damaged(self.name, f"its size is {width} x {height}")
+        pixels = width * height
+        own_limit = max_pixels()
+        claim = f"{self.name} claims {width} x {height} pixels"
+        trust = f"set {MAX_PIXELS_VARIABLE}={pixels} if you trust it"
+        if pixels > (own_limit or MAX_PIXELS):
+            raise FileProblem(f"{claim}, more than the limit of {own_limit or MAX_PIXELS}; {trust}.")
+        ratio = POSSIBLE_RATIO if pixels <= PLAUSIBLE_PIXELS else PLAUSIBLE_RATIO
+        if own_limit is None and decoded_bytes > max(SMALL_BYTES, ratio * self.size):
+            raise FileProblem(f"{claim} but has only {self.size} bytes; {trust}.")
+
+
+def max_pixels() -> int | None:
+    """The user's own limit of pixels per page from DSTL_MAX_PIXELS, or None."""
+    text = os.environ.get(MAX_PIXELS_VARIABLE, "").strip()
+    if text and not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise DstlError(f"{MAX_PIXELS_VARIABLE} must be a whole number of pixels such as 1000000000, not {text!r}.")
+    return int(text) if text else None
 
 
 def open_source(source: Path | bytes | None, name: str | None = None) -> Source:

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -77,16 +78,12 @@ def open_writer(
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
     entry = format_to_write(path) if path and not format else FORMATS[format or natural_format(picture)]
     check_format(picture, entry, strip=strip, suffix="" if path is None else split_suffix(path.name)[1])
-    if path is None:
-        stream = io.BytesIO()  # TIFF needs to seek, and half a picture must not reach a pipe
-        writer = Writer(picture, entry, stream, strip)
-        yield writer
-        writer.close()
-        _deliver(stream, target)
-        return
-    kept = path if resume and not overwrite and os.path.isfile(path) else None
-    with atomic_output(path, overwrite=overwrite or kept is not None) as file:
-        writer = Writer(picture, entry, file, strip, kept)
+    if entry.name != picture.format:
+        picture = replace(picture, native=None)
+    kept = path if path and resume and not overwrite and os.path.isfile(path) else None
+    output = atomic_output(path, overwrite=overwrite or kept is not None) if path else _whole_output(target)
+    with output as stream:
+        writer = Writer(picture, entry, stream, strip, kept)
         yield writer
         writer.close()
 
@@ -98,8 +95,14 @@ def write_picture(picture: Picture, target: Path | BinaryIO | None, **options: A
             writer.add(*picture.page(index))
 
 
-def _deliver(stream: io.BytesIO, target: Any) -> None:
-    """Copy a finished file to a stream, or to standard output."""
+@contextmanager
+def _whole_output(target: Any) -> Iterator[BinaryIO]:
+    """Memory whose bytes go to a stream or (None) standard output at the end.
+
+    TIFF needs to seek, and half a picture must not reach a pipe.
+    """
+    stream = io.BytesIO()
+    yield stream
     if target is not None:
         target.write(stream.getbuffer())
         return

@@ -255,7 +255,7 @@ def test_not_a_number_and_infinity_are_counted(dtype: Any) -> None:
     problem(tiff_bytes(pages, photometric="minisblack"), "has 2 values that are NaN or infinite on page 2")
     alpha = np.ones((9, 8, 4), dtype)
     alpha[..., 3] = np.nan  # alpha passes through untouched, whatever it is
-    assert np.isnan(np.asarray(read_picture(npy_bytes(alpha)).alphas[0])).all()
+    assert np.isnan(np.asarray(read_picture(npy_bytes(alpha)).page(0)[1])).all()
 
 
 def test_several_pictures_in_one_pgm_are_not_lost_silently() -> None:

@@ -161,9 +161,9 @@ def test_png_depths_and_layouts(depth: int, colour: int, interlaced: bool) -> No
     assert picture.pages[0].dtype == values.dtype
     np.testing.assert_array_equal(picture.pages[0], colours)
     if count in (2, 4):
-        np.testing.assert_array_equal(picture.alphas[0], values[..., -1])
+        np.testing.assert_array_equal(picture.page(0)[1], values[..., -1])
     else:
-        assert picture.alphas[0] is None
+        assert picture.page(0)[1] is None
     again = saved(picture)
     header = png_chunks(again)[0][1]
     assert header[8:10] == bytes((depth, colour))
@@ -230,10 +230,10 @@ def test_png_palettes_are_expanded(depth: int, grey: bool, transparent: bool) ->
     again = pillow(saved(picture))
     if transparent:
         alpha = np.concatenate([opacity, np.full(entries - len(opacity), 255, np.uint8)])[values]
-        np.testing.assert_array_equal(picture.alphas[0], alpha)
+        np.testing.assert_array_equal(picture.page(0)[1], alpha)
         np.testing.assert_array_equal(np.asarray(again), np.dstack((expected, alpha)))
     else:
-        assert picture.alphas[0] is None
+        assert picture.page(0)[1] is None
         np.testing.assert_array_equal(np.asarray(again), expected)
 
 
@@ -246,7 +246,7 @@ def test_png_transparent_colour_becomes_alpha(depth: int, colour: int) -> None:
     picture = read_picture(data)
     check_info(data, picture)
     clear = values == values[0, 0] if colour == 0 else (values == values[0, 0]).all(axis=2)
-    alpha = picture.alphas[0]
+    alpha = picture.page(0)[1]
     assert alpha is not None
     assert alpha.dtype == picture.pages[0].dtype
     np.testing.assert_array_equal(alpha, np.where(clear, 0, np.iinfo(alpha.dtype).max))
@@ -438,9 +438,9 @@ def test_webp_keeps_its_kind_and_metadata(channels: int, lossless: bool) -> None
     if lossless:
         np.testing.assert_array_equal(picture.pages[0], values[..., :3])
     if channels == 4:
-        np.testing.assert_array_equal(picture.alphas[0], values[..., 3])
+        np.testing.assert_array_equal(picture.page(0)[1], values[..., 3])
     else:
-        assert picture.alphas[0] is None
+        assert picture.page(0)[1] is None
     encoded = saved(picture)
     again = pillow(encoded)
     assert again.info["icc_profile"] == ICC
@@ -498,13 +498,13 @@ def test_bmp_32_bit_alpha_and_padding() -> None:
     for data in (make_bmp(stored, 5, 6, 32), make_bmp(stored, 5, 6, 32, 3, masks)):
         picture = read_picture(data)
         np.testing.assert_array_equal(picture.pages[0], values[..., :3])
-        np.testing.assert_array_equal(picture.alphas[0], values[..., 3])
+        np.testing.assert_array_equal(picture.page(0)[1], values[..., 3])
         again = pillow(saved(picture))
         assert again.mode == "RGBA"
         np.testing.assert_array_equal(np.asarray(again), values)
     values[..., 3] = 0
     picture = read_picture(make_bmp(values[::-1, :, [2, 1, 0, 3]].tobytes(), 5, 6, 32))
-    assert picture.alphas[0] is None
+    assert picture.page(0)[1] is None
     np.testing.assert_array_equal(picture.pages[0], values[..., :3])
 
 
@@ -588,7 +588,7 @@ def test_npy_layouts(tmp_path: Path, dtype: str, shape: tuple[int, ...], order: 
     np.testing.assert_array_equal(picture.pages[0], colours)
     np.testing.assert_array_equal(read_picture(path.read_bytes()).pages[0], colours)
     if shape[2:] == (4,):
-        np.testing.assert_array_equal(picture.alphas[0], values[..., 3])
+        np.testing.assert_array_equal(picture.page(0)[1], values[..., 3])
     write_picture(picture, tmp_path / "y.npy")
     again = np.load(tmp_path / "y.npy", allow_pickle=False)
     assert (again.dtype, again.shape) == (values.dtype, values.shape)
@@ -706,7 +706,7 @@ def test_conversions_lose_nothing_or_are_refused(dtype: Any, shape: tuple[int, .
         rgb = again.pages[0].ndim == 3 and len(shape) == 2
         np.testing.assert_array_equal(again.pages[0][..., 0] if rgb else again.pages[0], picture.pages[0])
         if alpha:
-            np.testing.assert_array_equal(again.alphas[0], picture.alphas[0])
+            np.testing.assert_array_equal(again.page(0)[1], picture.page(0)[1])
 
 
 def test_suffixes_choose_the_format(tmp_path: Path) -> None:

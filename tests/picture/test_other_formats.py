@@ -113,7 +113,7 @@ def test_the_transparent_colour_of_a_gif_becomes_alpha(grey: bool) -> None:
     image = Image.fromarray(index, "L")
     image.putpalette(palette.tobytes())
     picture = read_picture(made(image, "GIF", transparency=3))
-    alpha = picture.alphas[0]
+    alpha = picture.page(0)[1]
     np.testing.assert_array_equal(alpha, np.where(index == 3, 0, 255))
     expected = palette[index][..., 0] if grey else palette[index]
     np.testing.assert_array_equal(picture.pages[0][index != 3], expected[index != 3])

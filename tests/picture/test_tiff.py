@@ -144,7 +144,7 @@ def test_rgb_planes_and_alpha(dtype: Any, planar: str, kind: int, compression: s
         picture = read_picture(data)
         np.testing.assert_array_equal(picture.pages[0], values[..., :3])
         if samples == 4:
-            np.testing.assert_array_equal(picture.alphas[0], values[..., 3])
+            np.testing.assert_array_equal(picture.page(0)[1], values[..., 3])
         same_file_again(data)
 
 
@@ -153,12 +153,12 @@ def test_grey_with_alpha_and_more_extra_samples() -> None:
     data = made(values, photometric="minisblack", planarconfig="contig", extrasamples=[2])
     picture = read_picture(data)
     np.testing.assert_array_equal(picture.pages[0], values[..., 0])
-    np.testing.assert_array_equal(picture.alphas[0], values[..., 1])
+    np.testing.assert_array_equal(picture.page(0)[1], values[..., 1])
     same_file_again(data)
     values = noise((9, 8, 5))
     data = made(values, photometric="rgb", planarconfig="contig", extrasamples=[2, 0])
     picture = read_picture(data, name="x.tif")
-    np.testing.assert_array_equal(picture.alphas[0], values[..., 3:])
+    np.testing.assert_array_equal(picture.page(0)[1], values[..., 3:])
     same_file_again(data)
     for format in ("png", "npy"):
         with pytest.raises(FileProblem, match=r"extra channels that .* cannot hold"):
@@ -176,7 +176,7 @@ def test_channels_that_are_no_alpha_are_pages_of_their_own(planar: str) -> None:
     picture = read_picture(data)
     assert len(picture.pages) == 5
     np.testing.assert_array_equal(np.stack(list(picture.pages)), values)
-    assert all(alpha is None for alpha in picture.alphas)
+    assert all(picture.page(index)[1] is None for index in range(5))
     same_file_again(data)
     changed = mapped(picture, lambda index, page: page + np.uint16(index))
     expected = values + np.arange(5, dtype=np.uint16)[:, None, None]
@@ -364,7 +364,7 @@ def test_pages_of_different_shape_type_and_layout() -> None:
     data = stream.getvalue()
     picture = read_picture(data)
     assert [page.dtype for page in picture.pages] == [page.dtype for page in pages]
-    np.testing.assert_array_equal(picture.alphas[3], pages[3][..., 3])
+    np.testing.assert_array_equal(picture.page(3)[1], pages[3][..., 3])
     again = same_file_again(data)
     assert [tags(again, index)[259] for index in range(4)] == [5, 1, 8, 32773]
     with pytest.raises(FileProblem, match="has 4 pages, but PNG holds one"):

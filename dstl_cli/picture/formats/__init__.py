@@ -68,6 +68,7 @@ class Formats(Registry[Format]):
 
 OME = (".ome.tif", ".ome.tiff")
 GREY_OR_RGB = ("L", "RGB")
+NO_GREY_ALPHA = (*GREY_OR_RGB, "RGBA")
 
 FORMATS = Formats(
     "format",
@@ -88,7 +89,7 @@ FORMATS = Formats(
     ),
     Format(
         *("bmp", "BMP", (".bmp", ".dib"), rb"BM(.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\x00|.{,13}\Z)"),
-        layouts=("L", "RGB", "RGBA"),
+        layouts=NO_GREY_ALPHA,
         expands=True,
         metadata=frozenset({"icc", "dpi"}),
     ),
@@ -99,12 +100,7 @@ FORMATS = Formats(
         only=((".pgm", "L"), (".ppm", "RGB")),
         metadata=frozenset(),
     ),
-    Format(
-        *("npy", ".npy", (".npy",), rb"\x93NUMPY"),
-        depths=ALL_DEPTHS,
-        layouts=("L", "RGB", "RGBA"),
-        metadata=frozenset(),
-    ),
+    Format("npy", ".npy", (".npy",), rb"\x93NUMPY", depths=ALL_DEPTHS, layouts=NO_GREY_ALPHA, metadata=frozenset()),
 )
 
 # Read through imageio; the result is PNG or TIFF. TGA has no mark of its own: the kinds of palette and picture,

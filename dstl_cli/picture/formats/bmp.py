@@ -9,12 +9,10 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from dstl_cli.picture.formats import other
-from dstl_cli.picture.limits import check_size
-from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
+from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, dots_per_inch
 from dstl_cli.picture.problems import damaged, truncated, unsupported
-from dstl_cli.picture.source import Source, file_errors
+from dstl_cli.picture.source import Source
 
-_INCH = 0.0254
 _RAW, _BITFIELDS, _ALPHA_BITFIELDS = 0, 3, 6
 _RUN_LENGTHS = (1, 2)
 _HEADERS = (12, 40, 52, 56, 64, 108, 124)
@@ -45,17 +43,12 @@ def read(source: Source) -> Picture:
     if int.from_bytes(source.lead(34)[30:], "little") in _RUN_LENGTHS:
         return other.read(source)
     head = _parse(source)
-    grey = head.palette is not None and head.palette.ndim == 1
-    alpha = (
-        head.alpha_declared
-        or (  # else the fourth byte is alpha, or only padding
-            head.masks == _RGB_MASKS[32] and bool(_rows(source, head)[:, 3::4].any())
-        )
-    )
-    spec = PageSpec(head.height, head.width, 1 if grey else 3, np.dtype(np.uint8), int(alpha))
-    across, down = head.per_metre
-    dpi = (across * _INCH, down * _INCH) if across > 0 and down > 0 else None
-    return Picture(source.name, (spec,), lambda _: _page(source, head, alpha), Metadata(icc=head.icc, dpi=dpi), head)
+    channels = 1 if head.palette is not None and head.palette.ndim == 1 else 3
+    plain = head.masks == _RGB_MASKS[32]  # the fourth byte is alpha, or only padding
+    alpha = head.alpha_declared or (plain and bool(_rows(source, head)[:, 3::4].any()))
+    spec = PageSpec(head.height, head.width, channels, np.dtype(np.uint8), int(alpha))
+    metadata = Metadata(icc=head.icc, dpi=dots_per_inch(*head.per_metre))
+    return Picture(source.name, (spec,), lambda _: _page(source, head, alpha), metadata, head)
 
 
 def _rows(source: Source, head: BmpExtras) -> Pixels:
@@ -70,7 +63,7 @@ def _row_bytes(width: int, bits: int) -> int:
 
 
 def _page(source: Source, head: BmpExtras, has_alpha: bool) -> Page:
-    rows, shape = _rows(source, head), (head.height, head.width)
+    rows = _rows(source, head)
     if head.palette is not None:
         if head.bits == 4:
             rows = np.stack((rows >> 4, rows & 15), axis=2).reshape(head.height, -1)
@@ -81,9 +74,9 @@ def _page(source: Source, head: BmpExtras, has_alpha: bool) -> Page:
     size = head.bits // 8
     stored = np.ascontiguousarray(rows[:, : head.width * size])
     if head.bits == 24:
-        return np.ascontiguousarray(stored.reshape(*shape, 3)[..., ::-1]), None
-    colour = np.stack([_masked(stored.view(f"<u{size}"), mask) for mask in head.masks[:3]], axis=2)
-    return colour, _masked(stored.view(f"<u{size}"), head.masks[3]) if has_alpha else None
+        return np.ascontiguousarray(stored.reshape(head.height, head.width, 3)[..., ::-1]), None
+    samples = [_masked(stored.view(f"<u{size}"), mask) for mask in head.masks[: 3 + has_alpha]]
+    return np.stack(samples[:3], axis=2), samples[3] if has_alpha else None
 
 
 def _masked(stored: Pixels, mask: int) -> Pixels:
@@ -98,41 +91,30 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     """Write one page of 8-bit grey, RGB or RGBA; grey with alpha is written as RGBA."""
     height, width = colour.shape[:2]
     bits = 32 if alpha is not None else 24 if colour.ndim == 3 else 8
-    per_metre = (0, 0)
-    icc = None if strip else picture.metadata.icc
-    if not strip and isinstance(picture.native, BmpExtras):
+    metadata = Metadata() if strip else picture.metadata
+    icc, per_metre = metadata.icc or b"", metadata.per_metre or (0, 0)
+    if picture.native is not None and not strip:
         per_metre = picture.native.per_metre
-    elif not strip and picture.metadata.dpi is not None:
-        across, down = (min(round(dots / _INCH), 2**31 - 1) for dots in picture.metadata.dpi)
-        per_metre = (across, down)
-    palette = b"".join(bytes((v, v, v, 0)) for v in range(256)) if bits == 8 else b""
-    header_size = 124 if icc is not None else 108 if bits == 32 else 40
+    palette = (np.arange(256, dtype="<u4") * 0x010101).tobytes() if bits == 8 else b""
+    header_size = 124 if icc else 108 if bits == 32 else 40
     start = 14 + header_size + len(palette)
-    row_bytes = _row_bytes(width, bits)
-    size = row_bytes * height
-    stream.write(struct.pack("<2sIHHI", b"BM", min(start + size + len(icc or b""), 2**32 - 1), 0, 0, start))
+    rows = np.zeros((height, _row_bytes(width, bits)), np.uint8)
+    size, largest = rows.size, 2**32 - 1
     compression = _BITFIELDS if bits == 32 else _RAW
-    colours = 256 if bits == 8 else 0
-    fields = (width, height, 1, bits, compression, min(size, 2**32 - 1), *per_metre, colours, 0)
+    fields = (width, height, 1, bits, compression, min(size, largest), *per_metre, len(palette) // 4, 0)
     header = struct.pack("<IiiHHIIiiII", header_size, *fields)
     if header_size > 40:
         masks = _RGB_MASKS[32] if bits == 32 else (0, 0, 0, 0)
-        space = _EMBEDDED_PROFILE if icc is not None else _SRGB
-        header += struct.pack("<IIII4s48x", *masks, space)
-    if header_size == 124:
-        header += struct.pack("<IIII", 4, header_size + len(palette) + size, len(icc or b""), 0)
-    stream.write(header + palette)
-    step = max(1, 2**22 // row_bytes)
-    for end in range(height, 0, -step):
-        first = max(0, end - step)
-        block = np.zeros((end - first, row_bytes), np.uint8)
-        samples = block[:, : width * bits // 8].reshape(end - first, width, bits // 8)
-        shown = colour[first:end][::-1]
-        samples[..., : min(3, bits // 8)] = shown[..., ::-1] if shown.ndim == 3 else shown[..., np.newaxis]
-        if alpha is not None:
-            samples[..., 3] = alpha[first:end][::-1]
-        stream.write(block.tobytes())
-    stream.write(icc or b"")
+        header += struct.pack("<IIII4s48x", *masks, _EMBEDDED_PROFILE if icc else _SRGB)
+    if icc:
+        header += struct.pack("<IIII", 4, start - 14 + size, len(icc), 0)
+    stream.write(struct.pack("<2sIHHI", b"BM", min(start + size + len(icc), largest), 0, 0, start) + header + palette)
+    samples = rows[::-1, : width * bits // 8].reshape(height, width, bits // 8)
+    samples[..., :3] = colour[..., ::-1] if colour.ndim == 3 else colour[..., np.newaxis]
+    if alpha is not None:
+        samples[..., 3] = alpha
+    stream.write(rows.data)
+    stream.write(icc)
 
 
 def _parse(source: Source) -> BmpExtras:
@@ -143,35 +125,30 @@ def _parse(source: Source) -> BmpExtras:
     if len(lead) < 26 or len(lead) < 14 + min(size, 124):
         raise truncated(name)
     start = int.from_bytes(lead[10:14], "little")
-    compression = used = across = down = 0
-    if size == 12:
-        width, height, planes, bits = struct.unpack("<HHHH", lead[18:26])
-    else:
-        width, height, planes, bits, compression, _, across, down, used, _ = struct.unpack("<iiHHIIiiII", lead[18:54])
+    form, fields = ("<HHHH", lead[18:26]) if size == 12 else ("<iiHHI4xiiI4x", lead[18:54])
+    width, height, planes, bits, *more = struct.unpack(form, fields)
+    compression, across, down, used = more or (0, 0, 0, 0)
     depths = (1, 4, 8, 16, 24, 32) if compression == _RAW else (16, 32)
     if size not in _HEADERS or planes != 1 or bits not in depths or start < 14 + size:
         raise damaged(name, "its BMP header is wrong")
     if compression not in (_RAW, _BITFIELDS, _ALPHA_BITFIELDS) or size == 64:
         raise unsupported(name, "is a compressed BMP", "save it uncompressed or as PNG first")
-    check_size(source, width, abs(height), max(0, width) * abs(height) * max(1, bits // 8))
+    source.check_size(width, abs(height), max(0, width) * abs(height) * max(1, bits // 8))
     if start + _row_bytes(width, bits) * abs(height) > source.size:
         raise truncated(name)
     masks = _RGB_MASKS.get(bits, ())
     if compression != _RAW:
         masks = _masks(name, lead, bits, has_alpha=size >= 56 or compression == _ALPHA_BITFIELDS)
-    icc, palette = None, None
-    with file_errors(name), source.open() as stream:
-        offset, length = struct.unpack("<II", lead[126:134].ljust(8, b"\x00"))
-        if size == 124 and lead[70:74] == _EMBEDDED_PROFILE and 0 < length <= source.size - 14 - offset:
-            stream.seek(14 + offset)
-            icc = stream.read(length)
-        if bits <= 8:
-            stream.seek(14 + size)
-            entry = 3 if size == 12 else 4
-            stored = stream.read(min(used or 1 << bits, 1 << bits) * entry)
-            palette = np.frombuffer(stored, np.uint8, len(stored) // entry * entry).reshape(-1, entry)[:, 2::-1]
-            if icc is None and (palette == palette[:, :1]).all():
-                palette = palette[:, 0]
+    icc = palette = None
+    offset, length = struct.unpack("<II", lead[126:134].ljust(8, b"\x00"))
+    if size == 124 and lead[70:74] == _EMBEDDED_PROFILE and 0 < length <= source.size - 14 - offset:
+        icc = source.array(14 + offset, (length,), np.dtype(np.uint8)).tobytes()
+    if bits <= 8:
+        entry = 3 if size == 12 else 4
+        count = min(used or 1 << bits, 1 << bits, (source.size - 14 - size) // entry)
+        palette = source.array(14 + size, (count, entry), np.dtype(np.uint8))[:, 2::-1]
+        if icc is None and (palette == palette[:, :1]).all():
+            palette = palette[:, 0]
     declared = compression != _RAW and bool(masks[3])
     return BmpExtras(width, abs(height), height < 0, bits, masks, declared, palette, start, (across, down), icc)
 

@@ -1,9 +1,11 @@
 """EXIF blocks: small TIFF structures inside JPEG, PNG and WebP files, and their relation to TIFF tags."""
 
 import io
+from fractions import Fraction
 
 from dstl_cli.errors import FileProblem
-from dstl_cli.picture.formats.ifd import EXIF_TAG, GPS_TAG, Entry, Ifd, IfdReader, IfdWriter, pick, rational, short
+from dstl_cli.picture.formats import ifd as tags
+from dstl_cli.picture.formats.ifd import EXIF_TAG, GPS_TAG, Entry, Ifd, IfdReader, IfdWriter, pick
 
 DESCRIPTION, MAKE, MODEL, ORIENTATION, SOFTWARE, DATE, ARTIST = 270, 271, 272, 274, 305, 306, 315
 COPYRIGHT = 33432
@@ -14,11 +16,9 @@ _PICTURE_TAGS = (DESCRIPTION, MAKE, MODEL, ORIENTATION, SOFTWARE, DATE, ARTIST, 
 def parse_exif(blob: bytes) -> Ifd | None:
     """The main directory of an EXIF block with its EXIF and GPS directories; None when it is damaged."""
     try:
-        reader = IfdReader(io.BytesIO(blob), len(blob), "EXIF")
-        directories = reader.directories()
+        return next(iter(IfdReader(io.BytesIO(blob), len(blob), "EXIF").directories()), None)
     except FileProblem:
         return None
-    return directories[0] if directories else None
 
 
 def exif_dpi(blob: bytes) -> tuple[float, float] | None:
@@ -37,8 +37,12 @@ def resolution_dpi(ifd: Ifd) -> tuple[float, float] | None:
 
 
 def resolution_tags(dpi: tuple[float, float]) -> dict[int, Entry]:
-    """The tags for dots per inch."""
-    return {X_RESOLUTION: rational(dpi[0]), Y_RESOLUTION: rational(dpi[1]), RESOLUTION_UNIT: short(2)}
+    """The tags for dots per inch, as fractions that are as close as 32 bits allow."""
+    entries = {RESOLUTION_UNIT: tags.numbers(tags.SHORT, 2)}
+    for tag, dots in zip((X_RESOLUTION, Y_RESOLUTION), dpi, strict=True):
+        fraction = Fraction(min(max(dots, 0.0), 2.0**32 - 1)).limit_denominator(10_000)
+        entries[tag] = tags.numbers(tags.RATIONAL, *fraction.as_integer_ratio())
+    return entries
 
 
 def exif_from_tiff(ifd: Ifd, *, plain_description: bool) -> bytes | None:

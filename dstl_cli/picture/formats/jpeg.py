@@ -3,13 +3,11 @@
 import hashlib
 import re
 import struct
-from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
 
 from dstl_cli.picture.formats.exif import exif_dpi
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
 from dstl_cli.picture.problems import damaged, truncated, unsupported
 from dstl_cli.picture.source import Source
@@ -22,7 +20,7 @@ _FRAMES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _KNOWN_FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
 _BARE = {0x01, *range(0xD0, 0xD8)}
 _MARKER = re.compile(rb"\xff+([^\x00\xff])", re.DOTALL)
-_NEXT_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+_NEXT_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
 _EXIF = b"Exif\x00\x00"
 _XMP = b"http://ns.adobe.com/xap/1.0/\x00"
 _EXTENDED_XMP = b"http://ns.adobe.com/xmp/extension/\x00"
@@ -31,23 +29,15 @@ _LONGEST = 65_533
 _SMALL_TAIL = 1024  # padding after the end is common
 
 
-@dataclass(frozen=True)
-class JpegExtras:
-    """The APPn and comment segments to carry over."""
-
-    segments: tuple[Segment, ...]
-
-
 def read(source: Source) -> Picture:
-    """Read a JPEG file."""
+    """Read a JPEG file; its APPn and comment segments are carried over."""
     data = source.read()
     segments, end = _segments(source.name, data)
     spec = _frame(source, [segment for segment in segments if segment[0] in _FRAMES])
-    notes: tuple[str, ...] = ()
-    if len(data) - _find_end(source.name, data, end) > _SMALL_TAIL:
-        notes = ("Only the main picture is kept, not the previews or films stored behind it.",)
+    more = "Only the main picture is kept, not the previews or films stored behind it."
+    notes = (more,) if len(data) - end > _SMALL_TAIL else ()
     kept = tuple(segment for segment in segments if _worth_keeping(*segment))
-    return Picture(source.name, (spec,), lambda _: _page(source), _metadata(kept), JpegExtras(kept), notes)
+    return Picture(source.name, (spec,), lambda _: _page(source), _metadata(kept), kept, notes)
 
 
 def _page(source: Source) -> Page:
@@ -62,17 +52,13 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
 
     del alpha  # JPEG has none
     encoded = imagecodecs.jpeg8_encode(np.ascontiguousarray(colour), QUALITY, subsampling="444")
-    native = picture.native
-    segments = native.segments if isinstance(native, JpegExtras) else _segments_from(picture.metadata)
-    start = 2
-    if strip:
-        segments = ()
-    elif segments and encoded[2:4] == b"\xff\xe0":  # the encoder's own JFIF segment, replaced by the carried ones
-        start += 2 + int.from_bytes(encoded[4:6], "big")
+    carried = _segments_from(picture.metadata) if picture.native is None else picture.native
+    segments = () if strip else carried
+    own = encoded[2:4] == b"\xff\xe0"  # the encoder's own JFIF segment, replaced by the carried ones
+    start = 4 + int.from_bytes(encoded[4:6], "big") if segments and own else 2
     stream.write(encoded[:2])
     for marker, body in segments:
-        stream.write(struct.pack(">BBH", 0xFF, marker, len(body) + 2))
-        stream.write(body)
+        stream.write(struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body)
     stream.write(memoryview(encoded)[start:])
 
 
@@ -80,27 +66,30 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
 
 
 def _segments(name: str, data: bytes) -> tuple[list[Segment], int]:
-    """The segments up to the first scan, and where they end."""
+    """The segments up to the first scan, and where the picture ends; its scans must run up to an end marker."""
     found: list[Segment] = []
     position = 2
-    while not found or found[-1][0] != _SOS:
-        match = _MARKER.match(data, position)
+    while True:
+        scanning = bool(found) and found[-1][0] == _SOS
+        match = _NEXT_MARKER.search(data, position) if scanning else _MARKER.match(data, position)
         if match is None:
-            cut = not data[position:].strip(b"\xff")
+            cut = scanning or not data[position:].strip(b"\xff")
             raise truncated(name) if cut else damaged(name, "a segment does not start with a marker")
         marker, position = match[1][0], match.end()
         if marker in _BARE:
             continue
         if marker == _EOI:
-            raise damaged(name, "it holds no pixels")
+            if not scanning:
+                raise damaged(name, "it holds no pixels")
+            return found, position
         length = int.from_bytes(data[position : position + 2], "big")
         if position + max(length, 2) > len(data):
             raise truncated(name)
         if length < 2:
             raise damaged(name, "a segment has no length")
-        found.append((marker, data[position + 2 : position + length]))
+        if not scanning:
+            found.append((marker, data[position + 2 : position + length]))
         position += length
-    return found, position
 
 
 def _frame(source: Source, frames: list[Segment]) -> PageSpec:
@@ -114,24 +103,8 @@ def _frame(source: Source, frames: list[Segment]) -> PageSpec:
     if components not in (1, 3):
         what = "holds CMYK colours" if components == 4 else f"has {components} colour channels"
         raise unsupported(name, what, "convert it to grey or RGB first")
-    check_size(source, width, height, width * height * components)
+    source.check_size(width, height, width * height * components)
     return PageSpec(height, width, components, np.dtype(np.uint8))
-
-
-def _find_end(name: str, data: bytes, position: int) -> int:
-    """Where the picture ends; a file whose scans do not run up to an end marker is refused."""
-    while True:
-        match = _NEXT_MARKER.search(data, position)
-        if match is None:
-            raise truncated(name)
-        marker = data[match.start() + 1]
-        position = match.end()
-        if marker == _EOI:
-            return position
-        if marker in _BARE:
-            continue
-        length = int.from_bytes(data[position : position + 2], "big")
-        position += max(length, 2)
 
 
 # --- metadata -----------------------------------------------------------------------------------------
@@ -148,29 +121,29 @@ def _worth_keeping(marker: int, body: bytes) -> bool:
     return not adobe and not others
 
 
+def _bodies(segments: tuple[Segment, ...], marker: int, start: bytes) -> list[bytes]:
+    """What follows such a start in the segments that have it."""
+    return [body[len(start) :] for kind, body in segments if kind == marker and body.startswith(start)]
+
+
 def _metadata(segments: tuple[Segment, ...]) -> Metadata:
     """What other formats can hold as well."""
-    exif = xmp = dpi = None
-    profile: dict[int, bytes] = {}
-    total = 0
-    for marker, body in segments:
-        if marker == 0xE0 and body.startswith(b"JFIF\x00") and len(body) >= 12 and dpi is None:
-            unit, across, down = struct.unpack(">BHH", body[7:12])
-            scale = {1: 1.0, 2: 2.54}.get(unit)
-            if scale and across and down:
-                dpi = (across * scale, down * scale)
-        elif marker == 0xE1 and body.startswith(_EXIF) and exif is None:
-            exif = body[len(_EXIF) :]
-        elif marker == 0xE1 and body.startswith(_XMP) and xmp is None:
-            xmp = body[len(_XMP) :]
-        elif marker == 0xE2 and body.startswith(_ICC) and len(body) >= 14:
-            profile.setdefault(body[12], body[14:])
-            total = body[13]
-    whole = bool(profile) and sorted(profile) == list(range(1, total + 1))
-    icc = b"".join(profile[index] for index in sorted(profile)) if whole else None
-    if dpi is None and exif is not None:
-        dpi = exif_dpi(exif)
-    return Metadata(icc=icc, exif=exif or None, xmp=None if xmp is None else _whole_xmp(xmp, segments), dpi=dpi)
+    exif, xmp = (next(iter(_bodies(segments, 0xE1, start)), None) for start in (_EXIF, _XMP))
+    dpi = None
+    for body in _bodies(segments, 0xE0, b"JFIF\x00"):
+        unit, across, down = struct.unpack(">BHH", body[2:7].ljust(5, b"\x00"))
+        scale = {1: 1.0, 2: 2.54}.get(unit)
+        if scale and across and down:
+            dpi = dpi or (across * scale, down * scale)
+    pieces = [(body[0], body[1], body[2:]) for body in _bodies(segments, 0xE2, _ICC) if len(body) >= 2]
+    profile = {number: piece for number, _, piece in reversed(pieces)}
+    whole = bool(pieces) and sorted(profile) == list(range(1, pieces[-1][1] + 1))
+    return Metadata(
+        icc=b"".join(profile[number] for number in sorted(profile)) if whole else None,
+        exif=exif or None,
+        xmp=None if xmp is None else _whole_xmp(xmp, segments),
+        dpi=exif_dpi(exif) if dpi is None and exif is not None else dpi,
+    )
 
 
 def _segments_from(metadata: Metadata) -> tuple[Segment, ...]:
@@ -223,8 +196,7 @@ def _whole_xmp(xmp: bytes, segments: tuple[Segment, ...]) -> bytes:
     found = _POINTS.search(xmp) or _POINTER_ELEMENT.search(xmp)
     if found is None:
         return xmp
-    start = _EXTENDED_XMP + found[1]
-    bodies = [body[len(start) :] for marker, body in segments if marker == 0xE1 and body.startswith(start)]
+    bodies = _bodies(segments, 0xE1, _EXTENDED_XMP + found[1])
     pieces = sorted((body[4:8], body[:4], body[8:]) for body in bodies)  # offset, length of the whole, text
     text = b"".join(piece for _, _, piece in pieces)
     if not pieces or len(text) != int.from_bytes(pieces[0][1], "big"):

@@ -5,27 +5,23 @@ value on writing, so that untouched pixels come back as the very same numbers; P
 """
 
 import re
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from dstl_cli.errors import FileProblem
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
 from dstl_cli.picture.problems import damaged, truncated
 from dstl_cli.picture.source import Source, file_errors
 
 _LONGEST_HEADER = 65_536
 _BLOCK = 2**20
-_SPACE = b" \t\n\r\v\f"
-_COMMENT = re.compile(rb"#([^\r\n]*)")
-_NUMBER = re.compile(rb"[0-9]{1,9}(?=[\s#]|$)")
+_COMMENT = re.compile(rb"#[^\r\n]*")
+_TOKEN = re.compile(rb"\s+|#(?P<comment>[^\r\n]*)|(?P<number>[0-9]{1,9})(?=[\s#]|$)")
 _NO_NUMBERS = re.compile(rb"[^0-9\s]|[0-9]{10}")
 
 
-@dataclass(frozen=True)
-class NetpbmExtras:
+class NetpbmExtras(NamedTuple):
     """How the file was written: plain text or raw, its maximal value, its comments."""
 
     plain: bool
@@ -58,21 +54,16 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     """Write one page of grey (PGM) or RGB (PPM) in the source's own style, raw when there is none."""
     del alpha  # there is none
     full = _full(colour.dtype)
-    native = picture.native
-    extras = native if isinstance(native, NetpbmExtras) else NetpbmExtras(False, full, ())
-    kind = (b"P2" if extras.plain else b"P5") if colour.ndim == 2 else (b"P3" if extras.plain else b"P6")
-    stream.write(kind + b"\n")
-    for comment in () if strip else extras.comments:
-        stream.write(b"#" + comment + b"\n")
+    plain, maximum, comments = picture.native or NetpbmExtras(False, full, ())
+    kind = 2 + (colour.ndim == 3) + (0 if plain else 3)
+    notes = b"".join(b"#%s\n" % comment for comment in comments if not strip)
     height, width = colour.shape[:2]
-    stream.write(b"%d %d\n%d\n" % (width, height, extras.maximum))
+    stream.write(b"P%d\n%s%d %d\n%d\n" % (kind, notes, width, height, maximum))
     rows = max(1, _BLOCK // max(1, colour[:1].size))
     for start in range(0, height, rows):
-        block = _rescale(colour[start : start + rows], full, extras.maximum)
-        if extras.plain:
-            stream.write(_plain_text(block, 17 if full == 255 else 11))
-        else:
-            stream.write(block.astype(block.dtype.newbyteorder(">"), copy=False).tobytes())
+        block = _rescale(colour[start : start + rows], full, maximum)
+        big_endian = block.astype(block.dtype.newbyteorder(">"), copy=False)
+        stream.write(_plain_text(block, 17 if full == 255 else 11) if plain else big_endian.tobytes())
 
 
 def _full(dtype: np.dtype[Any]) -> int:
@@ -95,25 +86,21 @@ def _parse(source: Source) -> tuple[PageSpec, NetpbmExtras, int]:
     comments: list[bytes] = []
     position = 2
     while len(numbers) < 3:
-        if position >= len(lead):
-            raise truncated(name)
-        if lead[position] in _SPACE:
-            position += 1
-        elif match := _COMMENT.match(lead, position):
-            comments.append(match.group(1))
-            position = match.end()
-        elif match := _NUMBER.match(lead, position):
-            numbers.append(int(match.group()))
-            position = match.end()
-        else:
-            raise damaged(name, "its header is not made of numbers")
+        match = _TOKEN.match(lead, position)
+        if match is None:
+            raise truncated(name) if position >= len(lead) else damaged(name, "its header is not made of numbers")
+        position = match.end()
+        if match["comment"] is not None:
+            comments.append(match["comment"])
+        elif match["number"] is not None:
+            numbers.append(int(match["number"]))
     width, height, maximum = numbers
     if not 0 < maximum < 65_536:
         raise damaged(name, f"its maximal value is {maximum}")
     spec = PageSpec(height, width, 1 if lead[1:2] in b"25" else 3, np.dtype(np.uint8 if maximum < 256 else np.uint16))
     plain = lead[1:2] in b"23"
     count = width * height * spec.channels
-    check_size(source, width, height, count * spec.dtype.itemsize)
+    source.check_size(width, height, count * spec.dtype.itemsize)
     if position + 1 + count * (2 if plain else spec.dtype.itemsize) - plain > source.size:
         raise truncated(name)
     return spec, NetpbmExtras(plain, maximum, tuple(comments)), position + 1

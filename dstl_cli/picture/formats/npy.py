@@ -5,7 +5,6 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.lib import format as npy_format
 
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import PIXEL_TYPES, Metadata, Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
 from dstl_cli.picture.problems import decoding, truncated, unsupported
 from dstl_cli.picture.source import Source, file_errors
@@ -44,8 +43,8 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     """Write one page as an array; byte order and layout are those of the source."""
     del strip  # an array has no metadata
     samples = join_alpha(colour, alpha)
-    native = picture.native
-    if isinstance(native, NpyExtras):
+    if picture.native is not None:
+        native: NpyExtras = picture.native
         dtype = samples.dtype if native.dtype.kind == "b" else native.dtype
         samples = samples.astype(dtype, copy=False).reshape(native.shape)
         samples = np.asfortranarray(samples) if native.fortran else np.ascontiguousarray(samples)
@@ -68,7 +67,7 @@ def _parse(source: Source) -> NpyExtras:
         remedy = "save arrays of shape (H, W), (H, W, 3) or (H, W, 4)"
         raise unsupported(name, f"holds an array of shape {shape}", remedy)
     nbytes = shape[0] * shape[1] * (shape[2] if len(shape) == 3 else 1) * dtype.itemsize
-    check_size(source, shape[1], shape[0], nbytes)
+    source.check_size(shape[1], shape[0], nbytes)
     if start + nbytes > source.size:
         raise truncated(name)
     return NpyExtras(shape, dtype, bool(fortran), start)

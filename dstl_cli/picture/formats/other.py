@@ -13,21 +13,13 @@ from typing import Any
 import numpy as np
 
 from dstl_cli.picture.formats import LEAD, recognise
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, split_alpha
 from dstl_cli.picture.problems import unsupported
 from dstl_cli.picture.source import Source
 
-# Pillow's modes that are read: the mode to convert to (None: as it is), colours, alpha, type.
-_MODES: dict[str, tuple[str | None, int, int, str]] = {
-    "1": ("L", 1, 0, "uint8"),
-    "L": ("L", 1, 0, "uint8"),
-    "LA": ("LA", 1, 1, "uint8"),
-    "RGB": ("RGB", 3, 0, "uint8"),
-    "RGBA": ("RGBA", 3, 1, "uint8"),
-    "I;16": (None, 1, 0, "uint16"),
-    "F": (None, 1, 0, "float32"),
-}
+# Pillow's modes that are read: those of bytes, and the types of the others.
+_BYTES = ("L", "LA", "RGB", "RGBA")
+_DEEP = {"I;16": "uint16", "F": "float32"}
 # More than 8 bits of a colour: flags of AV1 and HEVC; and where JPEG 2000 says how many components it has.
 _HIGH_DEPTH = {"avif": rb"av1C..[\x40-\x7f\xc0-\xff]", "heic": rb"hvcC.{17}[^\xf8]"}
 _COMPONENTS = re.compile(rb"\xff\x4f\xff\x51.{36}(..)", re.DOTALL)
@@ -50,16 +42,17 @@ def read(source: Source) -> Picture:
         remedy = "install pillow-heif or convert it to PNG or TIFF first"
         raise unsupported(source.name, "is a HEIC picture", remedy) from error
     width, height = about["shape"]
-    check_size(source, width, height, width * height)  # counting the frames takes a page of memory
+    source.check_size(width, height, width * height)  # counting the frames takes a page of memory
     with _quiet(width * height):
         count = file.properties(index=...).n_images or 1
-    mode, channels, extra, dtype = _MODES[_shown_as(source.name, about, count)]
-    spec = PageSpec(height, width, channels, np.dtype(dtype), extra)
-    check_size(source, width, height, count * width * height * (channels + extra) * spec.dtype.itemsize)
+    mode = _shown_as(source.name, about, count)
+    channels, extra = 3 if mode.startswith("RGB") else 1, int(mode.endswith("A"))
+    spec = PageSpec(height, width, channels, np.dtype(_DEEP.get(mode, "uint8")), extra)
+    source.check_size(width, height, count * width * height * (channels + extra) * spec.dtype.itemsize)
 
     def decode(index: int) -> Page:
         with _quiet(width * height):
-            return split_alpha(file.read(index=index, mode=mode))
+            return split_alpha(file.read(index=index, mode=None if mode in _DEEP else mode))
 
     return Picture(source.name, (spec,) * count, decode, _metadata(about))
 
@@ -96,7 +89,8 @@ def _shown_as(name: str, about: dict[str, Any], count: int) -> str:
         palette = np.asarray(about["palette"])[:, :3]
         grey = count == 1 and "icc_profile" not in about and (palette == palette[:, :1]).all()
         return ("L" if grey else "RGB") + ("A" if mode == "PA" or "transparency" in about else "")
-    if mode not in _MODES:
+    mode = "L" if mode == "1" else mode
+    if mode not in (*_BYTES, *_DEEP):
         kind = {"CMYK": "CMYK colours", "I": "32-bit whole numbers"}.get(mode, f"pixels of kind {mode}")
         raise unsupported(name, f"holds {kind}", "convert it to grey or RGB first")
     return mode if count == 1 else "RGBA" if mode.endswith("A") or "transparency" in about else "RGB"

@@ -4,15 +4,16 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from dstl_cli.picture.formats import other
-from dstl_cli.picture.limits import check_size
-from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
+from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, dots_per_inch, join_alpha, split_alpha
 from dstl_cli.picture.problems import damaged, truncated, unsupported
 from dstl_cli.picture.source import Source
+
+Chunk = tuple[bytes, bytes]  # type, data
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY, RGB, PALETTE, GREY_ALPHA, RGB_ALPHA = 0, 2, 3, 4, 6
@@ -21,12 +22,11 @@ _SAMPLES = {GREY: 1, RGB: 3, PALETTE: 1, GREY_ALPHA: 2, RGB_ALPHA: 4}
 # Chunks that describe the colours or the moment, not the exact pixel bytes, although their names
 # say "unsafe to copy".
 _KEPT_UNSAFE = {b"cHRM", b"gAMA", b"iCCP", b"sBIT", b"sRGB", b"cICP", b"mDCV", b"cLLI", b"bKGD", b"tIME"}
-_XMP_KEYWORD = b"XML:com.adobe.xmp"
-_INCH = 0.0254
+_XMP_START = b"XML:com.adobe.xmp\x00"
+_LONGEST_TEXT = 64 * 2**20
 # On filtered photographs run lengths pack as well as the full search for matches, three times as fast.
 _RUN_LENGTHS = 3
 _LONGEST_SIDE = 1_000_000
-_BLOCK, _INFLATED_BLOCK = 2**16, 2**20
 # Adam7 interlacing: first row, first column, row step, column step of each pass.
 _PASSES = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 
@@ -46,13 +46,22 @@ class PngHeader:
         """Bytes of all rows as stored without interlacing, each with its filter byte."""
         return (1 + (self.width * _SAMPLES[self.colour] * self.depth + 7) // 8) * self.height
 
+    @property
+    def dtype(self) -> np.dtype[np.uint8 | np.uint16]:
+        """The type of the samples once decoded."""
+        return np.dtype(np.uint16 if self.depth == 16 else np.uint8)
 
-@dataclass(frozen=True)
-class PngExtras:
-    """The chunks to carry over, before and after the pixel data, as (type, data)."""
+    @property
+    def spread(self) -> int:
+        """What low depths are multiplied by to fill 0..255."""
+        return 255 // ((1 << self.depth) - 1) if self.depth < 8 else 1
 
-    before: tuple[tuple[bytes, bytes], ...]
-    after: tuple[tuple[bytes, bytes], ...]
+
+class PngExtras(NamedTuple):
+    """The chunks to carry over, before and after the pixel data."""
+
+    before: tuple[Chunk, ...]
+    after: tuple[Chunk, ...]
 
 
 def read(source: Source) -> Picture:
@@ -60,57 +69,50 @@ def read(source: Source) -> Picture:
     header = _parse_header(source, source.lead(33))
     notes: list[str] = []
     chunks = list(_chunks(source.name, source.read(), notes))
-    kinds = {kind for kind, _ in chunks}
-    if b"acTL" in kinds and header.depth == 16:
+    first = dict(reversed(chunks))
+    if b"acTL" in first and header.depth == 16:
         raise unsupported(source.name, "is an animated PNG of 16 bits", "split it into single frames first")
-    if b"acTL" in kinds:
+    if b"acTL" in first:
         return other.read(source)
-    if b"IDAT" not in kinds:
+    if b"IDAT" not in first:
         raise damaged(source.name, "it holds no pixels")
-    first = {kind: bytes(body) for kind, body in reversed(chunks) if kind in (b"PLTE", b"tRNS")}
-    extras = _extras(header, chunks, first)
-    metadata = _metadata(extras)
+    parts = {kind: bytes(body) for kind, body in first.items() if kind in (b"PLTE", b"tRNS")}
+    metadata = _metadata(chunks)
     grey = header.colour in (GREY, GREY_ALPHA)
     if header.colour == PALETTE:
-        palette = first.get(b"PLTE", b"")
+        palette = parts.get(b"PLTE", b"")
         grey = metadata.icc is None and palette[0::3] == palette[1::3] == palette[2::3]
-    alpha = header.colour in (GREY_ALPHA, RGB_ALPHA) or b"tRNS" in first
-    dtype = np.dtype(np.uint16 if header.depth == 16 else np.uint8)
-    spec = PageSpec(header.height, header.width, 1 if grey else 3, dtype, int(alpha))
-    return Picture(source.name, (spec,), lambda _: _page(source, header, first, grey), metadata, extras, tuple(notes))
+    alpha = header.colour in (GREY_ALPHA, RGB_ALPHA) or b"tRNS" in parts
+    spec = PageSpec(header.height, header.width, 1 if grey else 3, header.dtype, int(alpha))
+    extras = _extras(header, chunks, parts.get(b"PLTE", b""), spec)
+    return Picture(source.name, (spec,), lambda _: _page(source, header, parts, grey), metadata, extras, tuple(notes))
 
 
 def _page(source: Source, header: PngHeader, parts: dict[bytes, bytes], grey: bool) -> Page:
     """Decode the pixels; the file is read again, so that it is not held beside them."""
     chunks = _chunks(source.name, source.read(), [])
-    samples = _decode(source.name, header, b"".join(body for kind, body in chunks if kind == b"IDAT"))
+    packed = b"".join(body for kind, body in chunks if kind == b"IDAT")
     if header.colour == PALETTE:
-        return _expand_palette(source.name, samples, header.depth, parts, grey)
-    colour, alpha = split_alpha(samples)
-    if alpha is None and b"tRNS" in parts:
-        alpha = _key_to_alpha(source.name, colour, header.depth, parts[b"tRNS"])
-    return colour, alpha
+        indices = _decode(source.name, header, packed) // header.spread
+        return _expand_palette(source.name, indices, header.depth, parts, grey)
+    key = parts.get(b"tRNS") if header.colour in (GREY, RGB) else None
+    if key is not None and len(key) != 2 * _SAMPLES[header.colour]:
+        raise damaged(source.name, "its transparent colour is wrong")
+    return split_alpha(_decode(source.name, header, packed, key))
 
 
 def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: BinaryIO, strip: bool) -> None:
     """Write one page of 8 or 16-bit grey or RGB with optional alpha."""
     import imagecodecs
 
-    samples = join_alpha(colour, alpha)
-    encoded = imagecodecs.png_encode(samples, level=1, strategy=_RUN_LENGTHS)
-    if strip:
-        extras = PngExtras((), ())
-    elif isinstance(picture.native, PngExtras):
-        extras = _fit_extras(picture.native, samples)
-    else:
-        extras = _extras_from(picture.metadata)
-    end_of_header = len(SIGNATURE) + 25
-    start_of_end = len(encoded) - 12
-    stream.write(memoryview(encoded)[:end_of_header])
-    stream.write(b"".join(_chunk(kind, body) for kind, body in extras.before))
-    stream.write(memoryview(encoded)[end_of_header:start_of_end])
-    stream.write(b"".join(_chunk(kind, body) for kind, body in extras.after))
-    stream.write(memoryview(encoded)[start_of_end:])
+    encoded = memoryview(imagecodecs.png_encode(join_alpha(colour, alpha), level=1, strategy=_RUN_LENGTHS))
+    before, after = PngExtras((), ()) if strip else picture.native or _extras_from(picture.metadata)
+    header, end = len(SIGNATURE) + 25, len(encoded) - 12
+    stream.write(encoded[:header])
+    stream.write(b"".join(_chunk(*chunk) for chunk in before))
+    stream.write(encoded[header:end])
+    stream.write(b"".join(_chunk(*chunk) for chunk in after))
+    stream.write(encoded[end:])
 
 
 # --- chunks -------------------------------------------------------------------------------------------
@@ -121,13 +123,12 @@ def _parse_header(source: Source, lead: bytes) -> PngHeader:
     name = source.name
     if len(lead) < 33:
         raise truncated(name)
-    if lead[8:16] != b"\x00\x00\x00\rIHDR" or zlib.crc32(lead[12:29]) != int.from_bytes(lead[29:33], "big"):
-        raise damaged(name, "its PNG header is wrong")
     width, height, depth, colour, method, filters, interlace = struct.unpack(">IIBBBBB", lead[16:29])
-    if depth not in _DEPTHS.get(colour, ()) or method or filters or interlace > 1:
+    right = lead[8:16] == b"\x00\x00\x00\rIHDR" and zlib.crc32(lead[12:29]) == int.from_bytes(lead[29:33], "big")
+    if not right or depth not in _DEPTHS.get(colour, ()) or method or filters or interlace > 1:
         raise damaged(name, "its PNG header is wrong")
     header = PngHeader(width, height, depth, colour, interlace)
-    check_size(source, width, height, header.raw_bytes)
+    source.check_size(width, height, header.raw_bytes)
     if max(width, height) > _LONGEST_SIDE:
         raise unsupported(name, f"has a side of more than {_LONGEST_SIDE} pixels", "cut it into pieces first")
     return header
@@ -136,24 +137,18 @@ def _parse_header(source: Source, lead: bytes) -> PngHeader:
 def _chunks(name: str, data: bytes, notes: list[str]) -> Iterator[tuple[bytes, memoryview]]:
     """The chunks up to IEND as (type, data), checked; damaged extra chunks are left out."""
     view = memoryview(data)
-    position = len(SIGNATURE)
-    while True:
-        if position + 12 > len(data):
-            raise truncated(name)
-        length = int.from_bytes(view[position : position + 4], "big")
-        end = position + 12 + length
-        kind = bytes(view[position + 4 : position + 8])
+    position, kind = len(SIGNATURE), b""
+    while kind != b"IEND":
+        end = position + 12 + int.from_bytes(view[position : position + 4], "big")
         if end > len(data):
             raise truncated(name)
-        good = zlib.crc32(view[position + 4 : end - 4]) == int.from_bytes(view[end - 4 : end], "big")
-        if good:
+        kind = bytes(view[position + 4 : position + 8])
+        if zlib.crc32(view[position + 4 : end - 4]) == int.from_bytes(view[end - 4 : end], "big"):
             yield kind, view[position + 8 : end - 4]
         elif kind[0] & 0x20 and kind.isalpha() and kind != b"tRNS":
             notes.append(f"A damaged {kind.decode('ascii')} chunk was left out.")
         else:
             raise damaged(name, "a checksum is wrong")
-        if kind == b"IEND":
-            return
         position = end
 
 
@@ -165,74 +160,52 @@ def _chunk(kind: bytes, body: bytes) -> bytes:
 # --- pixels -------------------------------------------------------------------------------------------
 
 
-def _decode(name: str, header: PngHeader, packed: bytes) -> Pixels:
-    """The stored samples, (H, W) or (H, W, C), of the deflated rows.
-
-    The decoder prints about odd streams and interlacing; it gets to see only plain ones.
-    """
-    if not header.interlace:
-        plain = _inflated_size(name, packed, header.raw_bytes) == header.raw_bytes
-        return _decode_plain(header, packed if plain else zlib.compress(_inflated(packed, header.raw_bytes), 0))
+def _decode(name: str, header: PngHeader, packed: bytes, key: bytes | None = None) -> Pixels:
+    """The samples of the deflated rows, (H, W) or (H, W, C); a transparent colour (key) gives one more, the alpha."""
     passes = [
         (part, replace(header, width=columns, height=rows, interlace=0))
-        for part in _PASSES
+        for part in (_PASSES if header.interlace else ((0, 0, 1, 1),))
         if (columns := len(range(part[1], header.width, part[3])))
         and (rows := len(range(part[0], header.height, part[2])))
     ]
     total = sum(small.raw_bytes for _, small in passes)
-    _inflated_size(name, packed, total)
-    raw = memoryview(_inflated(packed, total))
-    count = _SAMPLES[header.colour]
-    shape = (header.height, header.width) if count == 1 else (header.height, header.width, count)
-    samples = np.empty(shape, np.uint16 if header.depth == 16 else np.uint8)
+    unpacker = zlib.decompressobj()
+    raw = memoryview(unpacker.decompress(packed, total + 1))
+    if len(raw) < total or (len(raw) == total and not unpacker.eof):
+        raise damaged(name, "its pixels are cut short")
+    if not header.interlace:
+        return _decode_rows(header, raw[:total], key)
+    count = _SAMPLES[header.colour] + (key is not None)
+    samples = np.empty((header.height, header.width, count)[: 2 + (count > 1)], header.dtype)
     for (top, left, down, across), small in passes:
-        samples[top::down, left::across] = _decode_plain(small, zlib.compress(raw[: small.raw_bytes], 0))
+        samples[top::down, left::across] = _decode_rows(small, raw[: small.raw_bytes], key)
         raw = raw[small.raw_bytes :]
     return samples
 
 
-def _decode_plain(header: PngHeader, packed: bytes) -> Pixels:
-    """Decode deflated rows; palette indices are called grey, so that they come as they are."""
+def _decode_rows(header: PngHeader, raw: memoryview, key: bytes | None) -> Pixels:
+    """Undo the filters of rows and unpack their samples; palette indices come as they are, since they are called grey.
+
+    The decoder prints about odd streams and interlacing; it gets to see only plain ones.
+    """
     import imagecodecs
 
     colour = GREY if header.colour == PALETTE else header.colour
     fields = struct.pack(">IIBBBBB", header.width, header.height, header.depth, colour, 0, 0, 0)
-    pieces = [_chunk(b"IDAT", packed[start : start + 2**30]) for start in range(0, len(packed), 2**30)]
-    file = b"".join((SIGNATURE, _chunk(b"IHDR", fields), *pieces, _chunk(b"IEND", b"")))
-    return np.asarray(imagecodecs.png_decode(file))
+    packed = zlib.compress(raw, 0)
+    pieces = [] if key is None else [(b"tRNS", key)]
+    pieces += [(b"IDAT", packed[start : start + 2**30]) for start in range(0, len(packed), 2**30)]
+    chunks = (_chunk(*piece) for piece in ((b"IHDR", fields), *pieces, (b"IEND", b"")))
+    return np.asarray(imagecodecs.png_decode(SIGNATURE + b"".join(chunks)))
 
 
-def _inflated_size(name: str, packed: bytes, wanted: int) -> int:
-    """The size of a deflate stream of at least `wanted` bytes, counted up to a little more."""
-    unpacker = zlib.decompressobj()
-    size = 0
-    try:
-        for start in range(0, len(packed), _BLOCK):
-            data, found = packed[start : start + _BLOCK], _INFLATED_BLOCK
-            while (data or found == _INFLATED_BLOCK) and not unpacker.eof and size <= wanted:
-                found = len(unpacker.decompress(data, _INFLATED_BLOCK))
-                size += found
-                data = unpacker.unconsumed_tail
-    except zlib.error as error:
-        raise damaged(name, "its pixels do not decode") from error
-    if size < wanted or (size == wanted and not unpacker.eof):
-        raise damaged(name, "its pixels are cut short")
-    return size
-
-
-def _inflated(packed: bytes, wanted: int) -> bytes:
-    """The first bytes of a deflate stream that has been checked to hold them."""
-    return zlib.decompressobj().decompress(packed, wanted)
-
-
-def _expand_palette(name: str, samples: Pixels, depth: int, parts: dict[bytes, bytes], grey: bool) -> Page:
+def _expand_palette(name: str, indices: Pixels, depth: int, parts: dict[bytes, bytes], grey: bool) -> Page:
     """Replace palette indices, (H, W), by their colours; a grey palette gives a grey picture."""
     stored = parts.get(b"PLTE", b"")
     opacity = parts.get(b"tRNS")
     entries = len(stored) // 3
     if not stored or len(stored) % 3 or entries > 1 << depth or len(opacity or b"") > entries:
         raise damaged(name, "its palette is wrong")
-    indices = samples // (255 // ((1 << depth) - 1)) if depth < 8 else samples
     if int(indices.max()) >= entries:
         raise damaged(name, "it uses colours outside its palette")
     palette = np.frombuffer(stored, np.uint8).reshape(-1, 3)
@@ -240,97 +213,58 @@ def _expand_palette(name: str, samples: Pixels, depth: int, parts: dict[bytes, b
     return (palette[:, 0] if grey else palette)[indices], alpha
 
 
-def _key_to_alpha(name: str, colour: Pixels, depth: int, key: bytes) -> Pixels:
-    """The alpha that a transparent colour key stands for, in the colours' own dtype."""
-    channels = 1 if colour.ndim == 2 else 3
-    if len(key) != 2 * channels:
-        raise damaged(name, "its transparent colour is wrong")
-    values = np.frombuffer(key, ">u2").astype(np.int64) & ((1 << depth) - 1)
-    if depth < 8:
-        values *= 255 // ((1 << depth) - 1)
-    wanted = values.astype(colour.dtype)
-    clear = colour == wanted[0] if channels == 1 else (colour == wanted).all(axis=2)
-    return np.where(clear, 0, np.iinfo(colour.dtype).max).astype(colour.dtype)
-
-
 # --- everything else ----------------------------------------------------------------------------------
 
 
-def _extras(header: PngHeader, chunks: list[tuple[bytes, memoryview]], parts: dict[bytes, bytes]) -> PngExtras:
-    """The chunks worth carrying over, with the background colour in terms of the expanded picture."""
-    before: list[tuple[bytes, bytes]] = []
-    after: list[tuple[bytes, bytes]] = []
+def _extras(header: PngHeader, chunks: list[tuple[bytes, memoryview]], palette: bytes, spec: PageSpec) -> PngExtras:
+    """The chunks worth carrying over, in terms of the expanded picture."""
+    before: list[Chunk] = []
+    after: list[Chunk] = []
     target = before
     for kind, view in chunks:
         if kind == b"IDAT":
             target = after
-        ancillary = bool(kind[0] & 0x20)
-        safe = bool(kind[3] & 0x20)
+        ancillary, safe = kind[0] & 0x20, kind[3] & 0x20
         if not ancillary or kind == b"tRNS" or not (safe or kind in _KEPT_UNSAFE):
             continue
-        body: bytes | None = bytes(view)
+        body = bytes(view)
         if kind == b"bKGD":
-            body = _expand_background(bytes(view), header, parts.get(b"PLTE", b""))
-        if body is not None:
+            body = _background(body, header, palette, spec.channels)
+        if (kind != b"bKGD" or body) and (kind != b"sBIT" or len(body) == spec.channels + spec.extra):
             target.append((kind, body))
     return PngExtras(tuple(before), tuple(after))
 
 
-def _expand_background(body: bytes, header: PngHeader, palette: bytes) -> bytes | None:
-    """The background colour as samples of the expanded picture, or None when it makes no sense."""
+def _background(body: bytes, header: PngHeader, palette: bytes, channels: int) -> bytes:
+    """The background colour as samples of the expanded picture; empty when it makes no sense."""
     if header.colour == PALETTE:
         entry = palette[3 * body[0] : 3 * body[0] + 3] if len(body) == 1 else b""
-        return bytes((0, entry[0], 0, entry[1], 0, entry[2])) if len(entry) == 3 else None
-    if header.depth < 8:
-        if len(body) != 2:
-            return None
+        body = b"".join(bytes((0, value)) for value in entry)
+    elif header.depth < 8:
         value = int.from_bytes(body, "big") & ((1 << header.depth) - 1)
-        return struct.pack(">H", value * (255 // ((1 << header.depth) - 1)))
-    return body
+        body = struct.pack(">H", value * header.spread) if len(body) == 2 else b""
+    return body[: 2 * channels] if len(body) in (2 * channels, 6) else b""
 
 
-def _fit_extras(extras: PngExtras, samples: Pixels) -> PngExtras:
-    """Make the few chunks that depend on the number of samples fit the samples to be written."""
-    count = 1 if samples.ndim == 2 else samples.shape[2]
-    colours = 1 if count < 3 else 3
-
-    def fit(kind: bytes, body: bytes) -> tuple[bytes, bytes] | None:
-        if kind == b"sBIT" and len(body) != count:
-            return None
-        if kind == b"bKGD" and len(body) != 2 * colours:
-            return (kind, body[:2]) if len(body) == 6 and colours == 1 else None
-        return kind, body
-
-    before = (fit(kind, body) for kind, body in extras.before)
-    return PngExtras(tuple(item for item in before if item is not None), extras.after)
-
-
-def _metadata(extras: PngExtras) -> Metadata:
+def _metadata(chunks: list[tuple[bytes, memoryview]]) -> Metadata:
     """What other formats can hold as well."""
-    found: dict[bytes, bytes] = {}
-    xmp = None
-    for kind, body in extras.before + extras.after:
-        found.setdefault(kind, body)
-        if xmp is None and kind == b"iTXt" and body.startswith(_XMP_KEYWORD + b"\x00"):
-            xmp = _international_text(body)
+    first = dict(reversed(chunks))
+    profile, exif, resolution = (bytes(first.get(kind, b"")) for kind in (b"iCCP", b"eXIf", b"pHYs"))
+    texts = (bytes(body) for kind, body in chunks if kind == b"iTXt" and body[: len(_XMP_START)] == _XMP_START)
+    dpi = None
+    if len(resolution) == 9 and resolution[8] == 1:  # in metres
+        dpi = dots_per_inch(*struct.unpack(">II", resolution[:8]))
     return Metadata(
-        icc=_icc(found.get(b"iCCP")), exif=found.get(b"eXIf") or None, xmp=xmp, dpi=_dpi(found.get(b"pHYs"))
+        icc=_inflate(profile.partition(b"\x00")[2][1:]),
+        exif=exif or None,
+        xmp=next((xmp for body in texts if (xmp := _international_text(body)) is not None), None),
+        dpi=dpi,
     )
 
 
-def _icc(body: bytes | None) -> bytes | None:
-    """The profile inside an iCCP chunk."""
-    if body is None:
-        return None
-    _, _, packed = body.partition(b"\x00")
-    return _inflate(packed[1:])
-
-
 def _international_text(body: bytes) -> bytes | None:
-    """The text of an iTXt chunk, in UTF-8."""
-    _, _, rest = body.partition(b"\x00")
-    if len(rest) < 2:
-        return None
+    """The text of an iTXt chunk, in UTF-8: behind keyword, two bytes about its packing, language and translation."""
+    rest = body.partition(b"\x00")[2]
     parts = rest[2:].split(b"\x00", 2)
     if len(parts) < 3:
         return None
@@ -339,33 +273,23 @@ def _international_text(body: bytes) -> bytes | None:
 
 def _inflate(packed: bytes) -> bytes | None:
     """Unpack a small deflate stream; None when it is damaged or unreasonably large."""
-    limit = 64 * 2**20
     unpacker = zlib.decompressobj()
     try:
-        data = unpacker.decompress(packed, limit)
+        data = unpacker.decompress(packed, _LONGEST_TEXT)
     except zlib.error:
         return None
     return data if unpacker.eof else None
 
 
-def _dpi(body: bytes | None) -> tuple[float, float] | None:
-    """Dots per inch from a pHYs chunk that states metres."""
-    if body is None or len(body) != 9 or body[8] != 1:
-        return None
-    across, down = struct.unpack(">II", body[:8])
-    return (across * _INCH, down * _INCH) if across and down else None
-
-
 def _extras_from(metadata: Metadata) -> PngExtras:
     """Chunks for the metadata of another format."""
-    before: list[tuple[bytes, bytes]] = []
+    before: list[Chunk] = []
     if metadata.icc is not None:
         before.append((b"iCCP", b"ICC profile\x00\x00" + zlib.compress(metadata.icc)))
-    if metadata.dpi is not None:
-        across, down = (min(max(round(dots / _INCH), 1), 2**31 - 1) for dots in metadata.dpi)
-        before.append((b"pHYs", struct.pack(">IIB", across, down, 1)))
+    if metadata.per_metre is not None:
+        before.append((b"pHYs", struct.pack(">IIB", *metadata.per_metre, 1)))
     if metadata.exif is not None:
         before.append((b"eXIf", metadata.exif))
     if metadata.xmp is not None:
-        before.append((b"iTXt", _XMP_KEYWORD + b"\x00\x00\x00\x00\x00" + metadata.xmp))
+        before.append((b"iTXt", _XMP_START + b"\x00\x00\x00\x00" + metadata.xmp))
     return PngExtras(tuple(before), ())

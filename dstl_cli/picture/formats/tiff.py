@@ -7,11 +7,12 @@ are stored are made anew where palettes or low depths had to be expanded.
 
 import json
 import math
+import operator
 import re
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from dstl_cli.picture.formats.exif import (
 )
 from dstl_cli.picture.formats.ifd import Entry, Ifd
 from dstl_cli.picture.formats.tiff_pixels import Layout
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
 from dstl_cli.picture.problems import damaged, truncated, unsupported
 from dstl_cli.picture.source import Source, file_errors
@@ -39,26 +39,12 @@ _SUBFILE_TYPE, _OLD_SUBFILE_TYPE, _PAGE_NUMBER = 254, 255, 297
 _JPEG_COMPRESSIONS = (6, 7)
 _MOST_AXES = 64
 
-_STRIP_TAGS = {_STRIP_OFFSETS, _ROWS_PER_STRIP, _STRIP_COUNTS}
-_TILE_TAGS = {_TILE_WIDTH, _TILE_LENGTH, _TILE_OFFSETS, _TILE_COUNTS}
-_SAMPLE_TAGS = {_BITS, _PHOTOMETRIC, _SAMPLES, _PLANAR, _EXTRA_SAMPLES, _SAMPLE_FORMAT}
-_STRUCTURE = {_WIDTH, _LENGTH, _COMPRESSION, _PREDICTOR} | _SAMPLE_TAGS | _STRIP_TAGS | _TILE_TAGS
-# Bit order, palette, sub-directories, free lists; options of fax, JPEG and YCbCr.
-_GONE = {
-    _FILL_ORDER,
-    _COLOUR_MAP,
-    _SUB_IFDS,
-    288,
-    289,
-    292,
-    293,
-    326,
-    327,
-    328,
-    347,
-    *range(512, 522),
-    *range(529, 533),
-}
+_STRIP_WHERE, _TILE_WHERE = (_STRIP_OFFSETS, _STRIP_COUNTS), (_TILE_OFFSETS, _TILE_COUNTS)
+# Tags that are made anew, and those that are left out: free lists; options of fax, JPEG and YCbCr.
+_GONE = {_WIDTH, _LENGTH, _COMPRESSION, _PREDICTOR, _BITS, _PHOTOMETRIC, _SAMPLES, _PLANAR, _EXTRA_SAMPLES}
+_GONE |= {_SAMPLE_FORMAT, _ROWS_PER_STRIP, _TILE_WIDTH, _TILE_LENGTH, *_STRIP_WHERE, *_TILE_WHERE}
+_GONE |= {_FILL_ORDER, _COLOUR_MAP, _SUB_IFDS, 288, 289, 292, 293, 326, 327, 328, 347}
+_GONE |= {*range(512, 522), *range(529, 533)}
 _BYTES = {(1, 1), (2, 1), (4, 1), (8, 1)}  # bits and kind of samples that are held as bytes
 _CLASSIC_BYTES = 2**32 * 2 // 3  # beyond 4 GiB offsets do not fit, and LZW makes noise larger by a third
 _SAMPLE_RANGES = {280, 281, 340, 341, 290, 291}  # smallest and largest sample, grey response
@@ -77,8 +63,7 @@ _PHOTOMETRIC_NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class TiffExtras:
+class TiffExtras(NamedTuple):
     """The directories of the file, how each stores its pixels, and the kind of file around them."""
 
     ifds: tuple[Ifd, ...]
@@ -106,7 +91,7 @@ def read(source: Source) -> Picture:
 
 def write_pages(picture: Picture, stream: BinaryIO, strip: bool) -> Generator[None, Page, None]:
     """Write the pages that are sent to a seekable stream; those from another format become deflated strips."""
-    extras = picture.native if isinstance(picture.native, TiffExtras) else _fresh(picture)
+    extras: TiffExtras = picture.native or _fresh(picture)
     layouts = [_for_writing(layout) for layout in extras.layouts]
     total = sum(layout.decoded_bytes for layout in layouts)
     planes = any(layout.planes > 1 for layout in layouts)
@@ -154,7 +139,7 @@ def _parse(source: Source) -> tuple[TiffExtras, tuple[str, ...]]:
         notes.append("Its compression cannot be written, so the result is stored with deflate.")
     widest = max(layouts, key=lambda layout: layout.decoded_bytes)
     total = sum(layout.decoded_bytes for layout in layouts)
-    check_size(source, widest.width, widest.height, total)
+    source.check_size(widest.width, widest.height, total)
     return TiffExtras(tuple(ifds), tuple(layouts), reader.order, reader.big), tuple(notes)
 
 
@@ -176,22 +161,21 @@ def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
     name = source.name
     width, height = ifd.number(_WIDTH, 0), ifd.number(_LENGTH, 0)
     samples = ifd.number(_SAMPLES, 1)
-    check_size(source, width, height, 0)
+    source.check_size(width, height, 0)
     if not 1 <= samples <= 65_535:
         raise damaged(name, f"it has {samples} samples per pixel")
     bits, dtype = _sample_type(name, ifd, samples)
     compression = ifd.number(_COMPRESSION, stored.NONE)
     photometric = ifd.number(_PHOTOMETRIC, stored.RGB if samples >= 3 else stored.BLACK_IS_ZERO)
-    if photometric in _PHOTOMETRIC_NAMES:
-        raise unsupported(name, f"holds {_PHOTOMETRIC_NAMES[photometric]}", "convert it to grey or RGB first")
-    if photometric not in (stored.WHITE_IS_ZERO, stored.BLACK_IS_ZERO, stored.RGB, stored.PALETTE) and not (
-        photometric == stored.YCBCR and compression in _JPEG_COMPRESSIONS
-    ):
-        raise unsupported(name, f"has colours of kind {photometric}", "convert it to grey or RGB first")
+    known = photometric in (stored.WHITE_IS_ZERO, stored.BLACK_IS_ZERO, stored.RGB, stored.PALETTE)
+    if not known and not (photometric == stored.YCBCR and compression in _JPEG_COMPRESSIONS):
+        kind = _PHOTOMETRIC_NAMES.get(photometric)
+        what = f"holds {kind}" if kind else f"has colours of kind {photometric}"
+        raise unsupported(name, what, "convert it to grey or RGB first")
     colours = 3 if photometric in (stored.RGB, stored.YCBCR) else 1
     if samples < colours:
         raise damaged(name, "it has fewer samples than colours")
-    predicted = compression in stored.COMPRESSIONS and compression not in (stored.NONE, stored.PACKBITS)
+    predicted = compression in stored.PREDICTED
     predictor = ifd.number(_PREDICTOR, stored.NO_PREDICTOR) if predicted else stored.NO_PREDICTOR
     fitting = {stored.NO_PREDICTOR: True, stored.HORIZONTAL: bits >= 8, stored.FLOATING: dtype.kind == "f"}
     if not fitting.get(predictor):
@@ -199,7 +183,7 @@ def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
     tiled = _TILE_OFFSETS in ifd.entries or _TILE_WIDTH in ifd.entries
     if tiled:
         segment = (ifd.number(_TILE_LENGTH, 0), ifd.number(_TILE_WIDTH, 0))
-        check_size(source, segment[1], segment[0], 0)
+        source.check_size(segment[1], segment[0], 0)
     else:
         segment = (min(max(ifd.number(_ROWS_PER_STRIP, height), 1), height), width)
     declared = tuple(ifd.numbers(_EXTRA_SAMPLES))
@@ -259,28 +243,22 @@ def _palette(name: str, ifd: Ifd, bits: int, dtype: np.dtype[Any]) -> Pixels:
 def _with_segments(source: Source, ifd: Ifd, layout: Layout) -> Layout:
     """Add the places of strips or tiles, each checked to lie inside the file."""
     name = source.name
-    down, across = layout.grid
-    expected = down * across * (layout.samples if layout.planar == stored.SEPARATE else 1)
+    expected = math.prod(layout.grid)
     if expected > source.size:
         raise damaged(name, "it has more blocks of pixels than bytes")
-    places = ifd.numbers(_TILE_OFFSETS if layout.tiled else _STRIP_OFFSETS)
-    counts = ifd.numbers(_TILE_COUNTS if layout.tiled else _STRIP_COUNTS)
+    places, counts = (ifd.numbers(tag)[:expected] for tag in (_TILE_WHERE if layout.tiled else _STRIP_WHERE))
     if layout.compression == stored.NONE:
         row_bytes = layout.stored_row_bytes()
         needed = [rows * row_bytes for _, _, _, rows in layout.segments()]
-        if not counts:
-            counts = needed
-        if len(counts) < expected or any(count < need for count, need in zip(counts, needed, strict=False)):
+        if counts and (len(counts) < expected or any(map(operator.lt, counts, needed))):
             raise damaged(name, "its blocks of pixels are too short")
         counts = needed
-    if len(places) < expected or len(counts) < expected:
+    if min(len(places), len(counts)) < expected:
         raise damaged(name, "it does not say where all its pixels are")
-    places, counts = places[:expected], counts[:expected]
-    for place, count in zip(places, counts, strict=True):
-        if place <= 0 or count <= 0:
-            raise damaged(name, "it has blocks without pixels")
-        if place + count > source.size:
-            raise truncated(name)
+    if min(*places, *counts) <= 0:
+        raise damaged(name, "it has blocks without pixels")
+    if max(map(operator.add, places, counts)) > source.size:
+        raise truncated(name)
     return replace(layout, offsets=tuple(places), counts=tuple(counts))
 
 
@@ -349,38 +327,34 @@ def _for_writing(layout: Layout) -> Layout:
 def _directory(ifd: Ifd, old: Layout, layout: Layout, places: list[int], counts: list[int], *, big: bool) -> Ifd:
     """The tags of a page with new pixel data."""
     expanded = (old.bits, old.photometric) != (layout.bits, layout.photometric)
-    gone = _STRUCTURE | _GONE | (_SAMPLE_RANGES if expanded else set())
+    gone = _GONE | (_SAMPLE_RANGES if expanded else set())
     entries = {tag: entry for tag, entry in ifd.entries.items() if tag not in gone}
-    entries |= {
-        _WIDTH: tags.long(layout.width),
-        _LENGTH: tags.long(layout.height),
-        _BITS: tags.short(*[layout.bits] * layout.samples),
-        _COMPRESSION: tags.short(layout.compression),
-        _PHOTOMETRIC: tags.short(layout.photometric),
-        _SAMPLES: tags.short(layout.samples),
-        _PLANAR: tags.short(layout.planar),
-        _SAMPLE_FORMAT: tags.short(*[3 if layout.dtype.kind == "f" else 1] * layout.samples),
-    }
-    if layout.predictor != stored.NO_PREDICTOR:
-        entries[_PREDICTOR] = tags.short(layout.predictor)
     extra = layout.samples - layout.colours
-    if extra:
-        entries[_EXTRA_SAMPLES] = tags.short(*(layout.extra + (0,) * extra)[:extra])
-    if layout.tiled:
-        entries |= {_TILE_LENGTH: tags.long(layout.segment[0]), _TILE_WIDTH: tags.long(layout.segment[1])}
-        entries |= {_TILE_OFFSETS: tags.long(*places, big=big), _TILE_COUNTS: tags.long(*counts, big=big)}
-    else:
-        entries[_ROWS_PER_STRIP] = tags.long(layout.segment[0])
-        entries |= {_STRIP_OFFSETS: tags.long(*places, big=big), _STRIP_COUNTS: tags.long(*counts, big=big)}
-    repeated = tuple((tag, entry) for tag, entry in ifd.repeated if tag not in gone)
-    return Ifd(entries, ifd.children, repeated)
+    short = {
+        _BITS: [layout.bits] * layout.samples,
+        _COMPRESSION: [layout.compression],
+        _PHOTOMETRIC: [layout.photometric],
+        _SAMPLES: [layout.samples],
+        _PLANAR: [layout.planar],
+        _SAMPLE_FORMAT: [3 if layout.dtype.kind == "f" else 1] * layout.samples,
+        _PREDICTOR: [layout.predictor] if layout.predictor != stored.NO_PREDICTOR else [],
+        _EXTRA_SAMPLES: (layout.extra + (0,) * extra)[:extra],
+    }
+    long = {_WIDTH: layout.width, _LENGTH: layout.height}
+    rows, columns = layout.segment
+    long |= {_TILE_LENGTH: rows, _TILE_WIDTH: columns} if layout.tiled else {_ROWS_PER_STRIP: rows}
+    entries |= {tag: tags.numbers(tags.SHORT, *values) for tag, values in short.items() if values}
+    entries |= {tag: tags.numbers(tags.LONG, value) for tag, value in long.items()}
+    for tag, values in zip(_TILE_WHERE if layout.tiled else _STRIP_WHERE, (places, counts), strict=True):
+        entries[tag] = tags.numbers(tags.LONG8 if big else tags.LONG, *values)
+    return Ifd(entries, ifd.children, [(tag, entry) for tag, entry in ifd.repeated if tag not in gone])
 
 
 def _stripped(ifd: Ifd) -> Ifd:
     """A directory without what is not needed to read its pixels; a description of axes stays."""
-    entries = {tag: entry for tag, entry in ifd.entries.items() if tag in _KEPT_WHEN_STRIPPED | _STRUCTURE}
     described = ((tag, entry) for tag, entry in (*ifd.entries.items(), *ifd.repeated) if tag == DESCRIPTION)
-    return Ifd(entries, repeated=tuple(item for item in described if _tells_axes(item[1].text())))
+    axes = [item for item in described if _tells_axes(item[1].text())]
+    return Ifd(tags.pick(ifd.entries, _KEPT_WHEN_STRIPPED), repeated=axes)
 
 
 def _fresh(picture: Picture) -> TiffExtras:
@@ -389,13 +363,10 @@ def _fresh(picture: Picture) -> TiffExtras:
     entries, children = tiff_tags_from_exif(metadata.exif) if metadata.exif is not None else ({}, {})
     if metadata.dpi is not None:
         entries |= resolution_tags(metadata.dpi)
-    if metadata.icc is not None:
-        entries[_ICC] = Entry(tags.UNDEFINED, len(metadata.icc), metadata.icc)
-    if metadata.xmp is not None:
-        entries[_XMP] = Entry(1, len(metadata.xmp), metadata.xmp)
-    if metadata.description:
-        text = metadata.description.encode() + b"\x00"
-        entries[DESCRIPTION] = Entry(tags.ASCII, len(text), text)
+    text = metadata.description.encode() + b"\x00" if metadata.description else None
+    for tag, kind, value in ((_ICC, tags.UNDEFINED, metadata.icc), (_XMP, 1, metadata.xmp), (DESCRIPTION, 2, text)):
+        if value is not None:
+            entries[tag] = Entry(kind, len(value), value)
     ifds = (Ifd(entries, children),) * len(picture.specs)
     return TiffExtras(ifds, tuple(map(_fresh_layout, picture.specs)), "<", False)
 

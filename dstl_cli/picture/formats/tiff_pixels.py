@@ -1,26 +1,28 @@
 """The pixel data of one TIFF directory: strips and tiles, compression, predictors, sample layouts.
 
-The usual compressions are undone here and not by tifffile, which refuses last strips that are stored in full.
+tifffile decodes each strip or tile; what lies in the file as it is in memory is read (or mapped) without it.
 """
 
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import accumulate, product
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from dstl_cli.picture.model import Page, PageSpec, Pixels
-from dstl_cli.picture.problems import damaged, truncated
+from dstl_cli.picture.problems import damaged
 from dstl_cli.picture.source import Source, file_errors
 
 NONE, LZW, DEFLATE, OLD_DEFLATE, PACKBITS, ZSTD = 1, 5, 8, 32946, 32773, 50000
-COMPRESSIONS = (NONE, LZW, DEFLATE, OLD_DEFLATE, PACKBITS, ZSTD)
+_ENCODERS = dict.fromkeys((DEFLATE, OLD_DEFLATE), "deflate_encode")
+_ENCODERS |= {LZW: "lzw_encode", PACKBITS: "packbits_encode", ZSTD: "zstd_encode"}
+COMPRESSIONS = (NONE, *_ENCODERS)  # that can be written
+PREDICTED = (LZW, DEFLATE, OLD_DEFLATE, ZSTD)  # of them, those that heed the tag
 NO_PREDICTOR, HORIZONTAL, FLOATING = 1, 2, 3
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, PALETTE, YCBCR = 0, 1, 2, 3, 6
 CONTIGUOUS, SEPARATE = 1, 2
-_REVERSED_BITS = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,11 @@ class Layout:
         """Bytes of all samples once decoded."""
         return self.width * self.height * self.samples * self.planes * self.dtype.itemsize
 
-    @cached_property
-    def grid(self) -> tuple[int, int]:
-        """Segments down and across."""
-        return -(-self.height // self.segment[0]), -(-self.width // self.segment[1])
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """How many segments there are: planes of samples, down and across."""
+        planes = self.samples if self.planar == SEPARATE else 1
+        return planes, -(-self.height // self.segment[0]), -(-self.width // self.segment[1])
 
     @property
     def segment_samples(self) -> int:
@@ -92,13 +95,9 @@ class Layout:
 
     def segments(self) -> Iterator[tuple[int, int, int, int]]:
         """(plane of samples, top, left, stored rows) of every segment, in file order."""
-        down, across = self.grid
-        for plane in range(self.samples if self.planar == SEPARATE else 1):
-            for row in range(down):
-                top = row * self.segment[0]
-                rows = self.segment[0] if self.tiled else min(self.segment[0], self.height - top)
-                for column in range(across):
-                    yield plane, top, column * self.segment[1], rows
+        for plane, row, column in product(*map(range, self.grid)):
+            top, left = row * self.segment[0], column * self.segment[1]
+            yield plane, top, left, self.segment[0] if self.tiled else min(self.segment[0], self.height - top)
 
     def stored_row_bytes(self) -> int:
         """Bytes of one row of a segment once decompressed."""
@@ -110,12 +109,8 @@ class Layout:
 
 def read_layout(source: Source, layout: Layout, plane: int = 0) -> list[Page]:
     """Decode one picture of a directory: its page, or one page for each sample of a pixel."""
-    if layout.compression not in COMPRESSIONS:
-        samples = _decode_elsewhere(source, layout)
-    elif layout.compression == NONE and layout.bits >= 8 and _is_contiguous(layout):
-        samples = _read_contiguous(source, layout, plane)
-    else:
-        samples = _read_segments(source, layout)
+    contiguous = layout.compression == NONE and layout.bits >= 8 and _is_contiguous(layout)
+    samples = _read_contiguous(source, layout, plane) if contiguous else _read_segments(source, layout)
     return _to_pages(source.name, layout, samples)
 
 
@@ -135,101 +130,64 @@ def _read_contiguous(source: Source, layout: Layout, plane: int) -> Pixels:
 
 
 def _read_segments(source: Source, layout: Layout) -> Pixels:
-    """Decode all strips or tiles to (H, W, S)."""
-    samples = np.empty((layout.height, layout.width, layout.samples), layout.dtype)
-    with file_errors(source.name), source.open() as stream:
-        for place, count, (plane, top, left, rows) in zip(
-            layout.offsets, layout.counts, layout.segments(), strict=True
-        ):
-            stream.seek(place)
-            raw = stream.read(count)
-            if len(raw) < count:
-                raise truncated(source.name)
-            data = _decompress(raw.translate(_REVERSED_BITS) if layout.reversed_bits else raw, layout, rows)
-            if len(data) < rows * layout.stored_row_bytes():
-                raise damaged(source.name, "a block of pixels is too short")
-            part = samples[top : top + rows, left : left + layout.segment[1]]
-            if layout.planar == SEPARATE:
-                part = part[:, :, plane : plane + 1]
-            part[...] = _unpack(data, layout, rows)[: part.shape[0], : part.shape[1]]
-    return samples
-
-
-def _decompress(raw: bytes, layout: Layout, rows: int) -> bytes:
-    """Undo the compression of one segment, up to the bytes of its rows."""
-    size = rows * layout.stored_row_bytes()
-    if layout.compression == NONE:
-        return raw
-    if layout.compression in (DEFLATE, OLD_DEFLATE):
-        return zlib.decompressobj().decompress(raw, size)
-    import imagecodecs
-
-    if layout.compression == PACKBITS:
-        return bytes(imagecodecs.packbits_decode(raw))[:size]
-    return bytes((imagecodecs.lzw_decode if layout.compression == LZW else imagecodecs.zstd_decode)(raw, out=size))
-
-
-def _unpack(data: bytes, layout: Layout, rows: int) -> Pixels:
-    """One decompressed segment as (rows, width, samples) in memory's own byte order."""
-    shape = (rows, layout.segment[1], layout.segment_samples)
-    if layout.bits == 8 and layout.predictor == NO_PREDICTOR:
-        return np.frombuffer(data, np.uint8).reshape(shape)
-    import imagecodecs
-
-    dtype = layout.dtype
-    if layout.bits < 8:
-        run = shape[1] * shape[2]
-        return np.asarray(imagecodecs.packints_decode(data, dtype, layout.bits, runlen=run)).reshape(shape)
-    if layout.predictor == FLOATING:
-        return np.asarray(imagecodecs.floatpred_decode(np.frombuffer(data, dtype).reshape(shape), axis=1))
-    values = np.frombuffer(data, dtype.newbyteorder(layout.order)).reshape(shape).astype(dtype, copy=False)
-    if layout.predictor == HORIZONTAL:
-        values = np.asarray(imagecodecs.delta_decode(values.view(f"u{dtype.itemsize}"), axis=1)).view(dtype)
-    return values
-
-
-def _decode_elsewhere(source: Source, layout: Layout) -> Pixels:
-    """Decode the rarer compressions (JPEG in TIFF, CCITT fax, JPEG 2000, ...) with tifffile, to (H, W, S)."""
+    """Decode strips or tiles, each by itself, with tifffile to (H, W, S)."""
     import logging
 
     import tifffile
 
     logging.getLogger("tifffile").addHandler(logging.NullHandler())
+    samples = np.empty((layout.height, layout.width, layout.samples), layout.dtype)
     with file_errors(source.name), source.open() as stream, tifffile.TiffFile(stream) as file:
         file.filehandle.seek(layout.place)
-        decoded = np.asarray(tifffile.TiffPage(file, 0).asarray())
-    if layout.planar == SEPARATE and layout.samples > 1:
-        decoded = np.moveaxis(decoded, 0, 2)
-    samples = decoded.reshape(layout.height, layout.width, layout.samples)
-    return samples.view(np.uint8) if samples.dtype == np.bool_ else samples
+        page = tifffile.TiffPage(file, 0)
+        if layout.compression in (NONE, PACKBITS):
+            page.predictor = NO_PREDICTOR  # they do not heed the tag
+        for index, (plane, top, left, rows) in enumerate(layout.segments()):
+            stream.seek(layout.offsets[index])
+            block = _decode_segment(page, layout, stream.read(layout.counts[index]), index, rows)
+            part = samples[top : top + rows, left : left + layout.segment[1], plane : plane + layout.segment_samples]
+            shown = block[: part.shape[0], : part.shape[1]]
+            if shown.shape != part.shape:
+                raise damaged(source.name, "a block of pixels is too short")
+            np.copyto(part, shown, casting="safe")
+    return samples
+
+
+def _decode_segment(page: Any, layout: Layout, raw: bytes, index: int, rows: int) -> Pixels:
+    """One segment of tifffile's page as (rows, width, samples)."""
+    try:
+        block = page.decode(raw, index, jpegtables=page.jpegtables)[0]
+    except Exception:  # a last strip may be stored in full, which tifffile refuses: it gets to see its rows only
+        import imagecodecs
+
+        size = rows * layout.stored_row_bytes()
+        if layout.compression == PACKBITS:
+            raw = bytes(imagecodecs.packbits_encode(imagecodecs.packbits_decode(raw)[:size]))
+        else:
+            raw = zlib.compress(zlib.decompressobj().decompress(raw, size), 0)
+        block = page.decode(raw, index)[0]
+    return np.asarray(block[0])
 
 
 def _to_pages(name: str, layout: Layout, samples: Pixels) -> list[Page]:
     """Split (H, W, S) samples into pages, with palettes and low depths expanded."""
     if layout.sample_pages:
-        return [(_shown(layout, np.ascontiguousarray(samples[:, :, c])), None) for c in range(layout.samples)]
-    extra = None
-    colour = samples
-    if layout.extra_samples:
-        rest = samples[:, :, layout.colours :]
-        extra = np.ascontiguousarray(rest[:, :, 0] if rest.shape[2] == 1 else rest)
-        colour = np.ascontiguousarray(samples[:, :, : layout.colours])
-    if layout.colours == 1:
-        colour = colour[:, :, 0]
+        return [(_shown(name, layout, samples[:, :, [index]]), None) for index in range(layout.samples)]
+    colour, extra = samples[:, :, : layout.colours], np.ascontiguousarray(samples[:, :, layout.colours :])
+    beside = extra[:, :, 0] if layout.extra_samples == 1 else extra
+    return [(_shown(name, layout, colour), beside if layout.extra_samples else None)]
+
+
+def _shown(name: str, layout: Layout, samples: Pixels) -> Pixels:
+    """Stored colours, (H, W, 1 or 3), as they are seen: by the palette, over 0..255, zero as black."""
+    colour: Pixels = np.ascontiguousarray(samples[:, :, 0] if samples.shape[2] == 1 else samples)
     if layout.palette is not None:
         if int(colour.max()) >= len(layout.palette):
             raise damaged(name, "it uses colours outside its palette")
-        return [(layout.palette[colour], extra)]
-    return [(_shown(layout, colour), extra)]
-
-
-def _shown(layout: Layout, colour: Pixels) -> Pixels:
-    """Low depths spread over 0..255, and zero as black."""
+        return layout.palette[colour]
     if layout.bits < 8:
         colour = colour * np.uint8(255 // ((1 << layout.bits) - 1))
-    if layout.photometric == WHITE_IS_ZERO and layout.dtype.kind == "u":
-        colour = ~colour
-    return colour
+    return ~colour if layout.photometric == WHITE_IS_ZERO and layout.dtype.kind == "u" else colour
 
 
 # --- writing ------------------------------------------------------------------------------------------
@@ -255,46 +213,27 @@ def _block(
     return samples
 
 
-def _pack(block: Pixels, layout: Layout) -> bytes:
-    """The bytes of one segment before compression, with the predictor applied, in the file's byte order."""
-    if layout.predictor != NO_PREDICTOR:
-        import imagecodecs
-
-        block = np.ascontiguousarray(block)
-        if layout.predictor == FLOATING:
-            return bytes(imagecodecs.floatpred_encode(block, axis=1).tobytes())
-        whole = block.view(f"u{block.dtype.itemsize}")
-        block = np.asarray(imagecodecs.delta_encode(whole, axis=1)).view(block.dtype)
-    return block.astype(block.dtype.newbyteorder(layout.order), copy=False).tobytes()
-
-
-def _compress(data: bytes, layout: Layout) -> bytes:
-    """Compress one segment; PackBits goes row by row, as the format asks."""
+def _encode(block: Pixels, layout: Layout) -> bytes:
+    """The bytes of one segment: predictor, the file's byte order, compression (PackBits row by row)."""
+    order = layout.dtype.newbyteorder(layout.order)
     if layout.compression == NONE:
-        return data
+        return block.astype(order, copy=False).tobytes()
     import imagecodecs
 
-    if layout.compression in (DEFLATE, OLD_DEFLATE):
-        return bytes(imagecodecs.deflate_encode(data, 6))
-    if layout.compression == PACKBITS:
-        step = layout.stored_row_bytes()
-        rows = (data[start : start + step] for start in range(0, len(data), step))
-        return b"".join(imagecodecs.packbits_encode(row) for row in rows)
-    return bytes((imagecodecs.lzw_encode if layout.compression == LZW else imagecodecs.zstd_encode)(data))
+    if layout.predictor == HORIZONTAL:
+        block = np.asarray(imagecodecs.delta_encode(np.ascontiguousarray(block), axis=1))
+    if layout.predictor == FLOATING:
+        block = np.asarray(imagecodecs.floatpred_encode(np.ascontiguousarray(block), axis=1))
+    else:
+        block = block.astype(order, copy=False)
+    rows = np.frombuffer(block.tobytes(), np.uint8).reshape(block.shape[0], -1)
+    return bytes(getattr(imagecodecs, _ENCODERS[layout.compression])(rows))
 
 
 def write_segments(
     stream: BinaryIO, layout: Layout, pages: list[Pixels], extra: Pixels | None
 ) -> tuple[list[int], list[int]]:
     """Write the pixels of one directory at the stream's position; return offsets and byte counts."""
-    offsets: list[int] = []
-    counts: list[int] = []
-    position = stream.tell()
-    for plane, top, left, rows in layout.segments():
-        block = _block(layout, pages, extra, plane, top, left, rows)
-        data = _compress(_pack(block, layout), layout)
-        stream.write(data)
-        offsets.append(position)
-        counts.append(len(data))
-        position += len(data)
-    return offsets, counts
+    start = stream.tell()
+    counts = [stream.write(_encode(_block(layout, pages, extra, *place), layout)) for place in layout.segments()]
+    return list(accumulate(counts[:-1], initial=start)), counts

@@ -2,14 +2,12 @@
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from dstl_cli.picture.formats import other
 from dstl_cli.picture.formats.exif import exif_dpi
-from dstl_cli.picture.limits import check_size
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
 from dstl_cli.picture.problems import damaged, truncated
 from dstl_cli.picture.source import Source
@@ -23,8 +21,7 @@ _IMAGE_CHUNKS = {b"VP8 ", b"VP8L", b"ALPH"}
 _FLAGS = {b"ICCP": 0x20, b"ALPH": 0x10, b"EXIF": 0x08, b"XMP ": 0x04}
 
 
-@dataclass(frozen=True)
-class WebpExtras:
+class WebpExtras(NamedTuple):
     """Whether the file was lossless, and its other chunks."""
 
     lossless: bool
@@ -49,7 +46,7 @@ def read(source: Source) -> Picture:
             raise damaged(source.name, "its pixels do not fit its header")
         alpha = alpha or bool(canvas[0] & _FLAGS[b"ALPH"])
     spec = PageSpec(height, width, 3, np.dtype(np.uint8), int(alpha))
-    check_size(source, width, height, width * height * (3 + spec.extra))
+    source.check_size(width, height, width * height * (3 + spec.extra))
     others = tuple((kind, body) for kind, body in chunks if kind not in _IMAGE_CHUNKS | {b"VP8X"})
     extras = WebpExtras(image == b"VP8L", others)
     return Picture(source.name, (spec,), lambda _: _page(source, alpha), _metadata(others), extras)
@@ -65,24 +62,20 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     """Write one page of 8-bit RGB with optional alpha; grey is written as equal red, green and blue."""
     import imagecodecs
 
-    native = picture.native if isinstance(picture.native, WebpExtras) else None
-    lossless = native.lossless if native is not None else picture.format != "jpeg"
+    lossless, chunks = picture.native or WebpExtras(picture.format != "jpeg", _chunks_from(picture.metadata))
     level = LOSSLESS_EFFORT if lossless else QUALITY
     rgb = np.dstack((colour, colour, colour)) if colour.ndim == 2 else colour
     encoded = bytes(imagecodecs.webp_encode(join_alpha(rgb, alpha), level, lossless=lossless))
-    extras = () if strip else _chunks_from(picture.metadata) if native is None else native.chunks
-    if not extras:
+    if strip or not chunks:
         stream.write(encoded)
         return
-    image = [(kind, body) for kind, body in _chunks(picture.name, encoded) if kind in _IMAGE_CHUNKS]
-    flags = _FLAGS[b"ALPH"] if alpha is not None else 0
-    for kind, _ in (*extras, *image):
-        flags |= _FLAGS.get(kind, 0)
+    image = [chunk for chunk in _chunks(picture.name, encoded) if chunk[0] in _IMAGE_CHUNKS]
+    kinds = {kind for kind, _ in (*chunks, *image)} | ({b"ALPH"} if alpha is not None else set())
+    flags = sum(_FLAGS.get(kind, 0) for kind in kinds)
     height, width = colour.shape[:2]
     canvas = struct.pack("<I", flags) + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
-    before = [(kind, body) for kind, body in extras if kind == b"ICCP"]
-    after = [(kind, body) for kind, body in extras if kind != b"ICCP"]
-    parts = b"".join(_chunk(kind, body) for kind, body in ((b"VP8X", canvas), *before, *image, *after))
+    ordered = sorted((*image, *chunks), key=lambda chunk: chunk[0] != b"ICCP")  # the profile comes first
+    parts = b"".join(_chunk(kind, body) for kind, body in ((b"VP8X", canvas), *ordered))
     stream.write(b"RIFF" + struct.pack("<I", len(parts) + 4) + b"WEBP" + parts)
 
 
