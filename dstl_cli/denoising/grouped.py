@@ -134,6 +134,7 @@ class GroupedEngine:
                 if number == 0:
                     guides = [_blend(*pair, settings.guide_noise) for pair in zip(pilots, noisy, strict=True)]
                 groups = find_groups(guides, grids[number], steps.next())
+                del guides
             assert groups is not None
             for index, sigma in enumerate(sigmas):
                 if sigma:
