@@ -1,7 +1,7 @@
-"""One picture file from start to end: read a page, denoise it, write it; and what there is to say about it."""
+"""One picture file from start to end: read, denoise and write it, page by page and strip by strip; and what there is to say about it."""
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
-from dstl_cli.denoising.pipeline import DenoiseRecord, denoise_pixels
-from dstl_cli.denoising.survey import Request
+from dstl_cli.base.scratch import Memory
+from dstl_cli.denoising.pipeline import STRIP_PIXELS, DenoiseRecord, denoised_rows
+from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.errors import DstlError
 from dstl_cli.picture.formats import FORMATS, format_to_write
 from dstl_cli.picture.inputs import Job
-from dstl_cli.picture.model import ImageInfo, Picture
+from dstl_cli.picture.model import ImageInfo, Page, Picture
 from dstl_cli.picture.read import read_picture
 from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_writer
 from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.planes import Box
 
 Pixels = NDArray[Any]
 
@@ -35,6 +37,7 @@ class DenoiseOptions:
     strip: bool = False
     force: bool = False
     resume: bool = False
+    memory: Memory = field(default_factory=Memory)
 
 
 @dataclass(frozen=True)
@@ -78,24 +81,45 @@ def denoise_file(job: Job, options: DenoiseOptions, *, progress: Progress | None
         residual = opened(_derived(picture, "residual", 1), job.residual) if job.residual else None
         compare = opened(_derived(picture, "comparison", 3), job.compare) if job.compare else None
         for index in range(len(picture.specs)):
-            noisy, alpha = picture.page(index)
-            share = part_of(progress, index, len(picture.specs))
-            result = denoise_pixels(noisy, options.sigma, options.request, progress=share)
-            if index == 0 and options.save_transform is not None and result.record.transform is None:
+            source = PageSource(picture, index)
+            plan = survey(source, options.sigma, options.request)
+            if index == 0 and options.save_transform is not None and plan.transform is None:
                 name = display_name(options.save_transform)
                 raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
-            main.add(result.pixels, alpha)
-            if residual is not None:
-                residual.add(residual_picture(noisy, result.pixels))
-            if compare is not None:
-                compare.add(side_by_side(noisy, result.pixels))
-            warnings += result.record.warnings
-            records = records or [result.record]
+            share = part_of(progress, index, len(picture.specs))
+            for box, rows in denoised_rows(source, plan, options.request.jobs, progress=share, memory=options.memory):
+                noisy, alpha = source.part(box)
+                main.add_rows(rows, alpha)
+                if residual is not None:
+                    residual.add_rows(residual_picture(noisy, rows))
+                if compare is not None:
+                    compare.add_rows(side_by_side(noisy, rows))
+            warnings += plan.warnings
+            records = records or [DenoiseRecord.of(plan)]
         for writer in filter(None, (main, residual, compare)):
             writer.close()  # each of them may appear, before one does
     sigma_source = "estimated" if options.sigma is None else "given"
     said = tuple(dict.fromkeys(warnings))
     return DenoisedFile(picture.info, records[0], said, perf_counter() - start, sigma_source)
+
+
+class PageSource:
+    """The colours of one page of a picture as a PixelSource: of a small page at hand, else read in windows."""
+
+    def __init__(self, picture: Picture, index: int) -> None:
+        self._picture, self._index = picture, index
+        spec = picture.specs[index]
+        self.shape, self.dtype = spec.shape, spec.dtype
+        if spec.height * spec.width <= STRIP_PIXELS:
+            picture.page(index)  # stays at hand
+
+    def window(self, box: Box) -> Pixels:
+        """The colours in a box."""
+        return self.part(box)[0]
+
+    def part(self, box: Box) -> Page:
+        """The colours in a box, and the samples beside them."""
+        return self._picture.window(self._index, slice(box.top, box.bottom), slice(box.left, box.right))
 
 
 def _derived(picture: Picture, kind: str, times: int) -> Picture:
