@@ -1,4 +1,4 @@
-"""One picture file from start to end: read, denoise and write it, page by page and strip by strip; and what there is to say about it."""
+"""One picture file from start to end, page by page and large pages in parts; and what there is to say about it."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -88,7 +88,7 @@ def denoise_file(job: Job, options: DenoiseOptions, *, progress: Progress | None
                 raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
             share = part_of(progress, index, len(picture.specs))
             for box, rows in denoised_rows(source, plan, options.request.jobs, progress=share, memory=options.memory):
-                noisy, alpha = source.part(box)
+                noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
                 main.add_rows(rows, alpha)
                 if residual is not None:
                     residual.add_rows(residual_picture(noisy, rows))
