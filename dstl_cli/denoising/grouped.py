@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.base.threads import Execution
-from dstl_cli.denoising.plan import Plan, TransformSource
+from dstl_cli.denoising.plan import Engine, Plan, TransformSource
 from dstl_cli.denoising.settings import BestSettings, GroupSettings
 from dstl_cli.learning.on_picture import PictureTransform
 from dstl_cli.noise.model import ChannelNoise
@@ -64,7 +64,7 @@ class Groups:
     corners: dict[tuple[int, int], Corners]  # by the place of the tile
 
 
-class GroupedEngine:
+class GroupedEngine(Engine):
     """Groups found on all channels, denoised in each."""
 
     def transform_for(
