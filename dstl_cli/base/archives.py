@@ -1,12 +1,15 @@
 """Archives of arrays: `.npz` files of ours, never pickled."""
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[Any]]
 
 
 class NotAnArchive(ValueError):
@@ -22,3 +25,14 @@ def open_archive(path: Path) -> Iterator[Any]:
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as entries:
             yield entries
+
+
+def named_under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """The arrays under `prefix.` and their names."""
+    return {f"{prefix}.{key}": value for key, value in arrays.items()}
+
+
+def entries_under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """The arrays under `prefix.`, by their own names."""
+    start = f"{prefix}."
+    return {key.removeprefix(start): value for key, value in arrays.items() if key.startswith(start)}

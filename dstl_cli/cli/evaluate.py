@@ -57,7 +57,9 @@ def evaluate(
         str | None,
         option(NOISE, f"Canonical transforms: {', '.join(CANONICAL.names)}.", metavar="NAME,...", shown="dct"),
     ] = None,
-    patch_size: Annotated[int | None, options.setting("Side of a patch in pixels.", "patch_size", panel=NOISE)] = None,
+    patch_size: Annotated[
+        int | None, options.setting_option("patch_size", "Side of a patch in pixels.", panel=NOISE)
+    ] = None,
     repeats: Annotated[int, option(NOISE, "Repeat with so many different noises.", min=1)] = 1,
     ssim: Annotated[
         str,

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -24,10 +26,32 @@ def option(panel: str, help: str, *names: str, shown: str | bool = True, **more:
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=shown, **more)
 
 
-def setting(help: str, name: str, *, panel: str = EXPERTS, metavar: str | None = None) -> Any:
-    """An option for a setting of the qualities, with their defaults; its choices are those registered."""
+def setting_option(name: str, help: str, *, panel: str = EXPERTS, shown: str = "", **more: Any) -> Any:
+    """An option for a setting, with the defaults of the qualities unless `shown`; its choices are those registered."""
     completion = {"autocompletion": lambda: choices(name)} if choices(name) else {}
-    return option(panel, help, metavar=metavar, shown=defaults(name), **completion)
+    return option(panel, help, shown=shown or defaults(name), **completion, **more)
+
+
+def setting(name: str, kind: type[Any], help: str, **more: Any) -> Parameter:
+    """The same as a parameter for `with_settings`, None where it is not given."""
+    annotation = Annotated[kind | None, setting_option(name, help, **more)]  # type: ignore[valid-type]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def with_settings(*added: Parameter) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command these options in the place of its parameter `settings`, which gets their values by name."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**options: Any) -> None:
+            command(settings={item.name: options.pop(item.name) for item in added}, **options)
+
+        own = signature(command, eval_str=True).parameters.values()
+        every = [part for item in own for part in (added if item.name == "settings" else [item])]
+        run.__signature__ = Signature(every)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 def defaults(name: str) -> str:
@@ -58,7 +82,7 @@ Jobs = Annotated[
 Force = Annotated[bool, option(FILES, "Overwrite existing outputs (never an input).", "--force", "-f")]
 Plot = Annotated[Path | None, option(FILES, "Draw it as a PNG too.", metavar="FILE.png")]
 Recursive = Annotated[bool, option(FILES, "Go into sub-folders.", "--recursive", "-r")]
-Canonical = Annotated[str | None, setting("The fixed factor of the transform.", "canonical", panel=LEARNING)]
+Canonical = Annotated[str | None, setting_option("canonical", "The fixed factor of the transform.", panel=LEARNING)]
 
 
 def parse_sigma(text: str) -> float | None:

@@ -44,7 +44,7 @@ class Learnt:
 Observer = Callable[[Iteration, Array], None]
 
 
-def gram_matrix(shards: Sequence[Shard]) -> Array:
+def gram_matrix(shards: Iterable[Shard]) -> Array:
     """Yt Yt' over all shards, (n, n)."""
     return np.asarray(sum(shard.coefficients.T @ shard.coefficients for shard in shards))
 

@@ -15,17 +15,19 @@ m = n - 1 coefficients are learnt from, and the delivered T has an entry of its 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from dstl_cli.base.archives import Arrays, entries_under, named_under
 from dstl_cli.base.threads import one_blas_thread
 from dstl_cli.learning.collection_settings import ERROR_SCALE, CollectionSettings
-from dstl_cli.learning.loop import Shard, code_shards, iteration_of
+from dstl_cli.learning.loop import Shard, code_shards, gram_matrix, iteration_of
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.settings import LearnSettings, most_coefficients
 from dstl_cli.patches.coding import Coder, CodingPass
@@ -36,7 +38,6 @@ from dstl_cli.transforms.transform import Iteration, Transform
 Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]
 Levels = NDArray[np.int64]
-State = dict[str, NDArray[Any]]
 
 ROWS = 8192  # patches taken from a picture or worked on at a time
 FIDELITY = 0.01 / 20  # mu of the coder that sets the levels; the DCT's levels hardly depend on it
@@ -63,21 +64,18 @@ class PatchSample:
         self._patches = np.empty((count, patch_size**2), dtype=np.float32)
 
     @classmethod
-    def for_training(cls, config: CollectionSettings) -> Self:
-        """The sample to learn from."""
-        return cls(config.patch_size, config.train_patches, config.seed, least_energy=least_energy(config))
-
-    @classmethod
-    def for_validation(cls, config: CollectionSettings) -> Self:
-        """The sample for the held-out cost."""
-        return cls(config.patch_size, config.held_out_patches, config.seed, least_energy=least_energy(config))
+    def of(cls, settings: CollectionSettings, *, held_out: bool = False) -> Self:
+        """The sample to learn from, or that for the held-out cost."""
+        count = settings.held_out_patches if held_out else settings.train_patches
+        return cls(settings.patch_size, count, settings.seed, least_energy=least_energy(settings))
 
     def add(self, image: NDArray[np.generic], *place: int) -> None:
         """Let a grey picture offer its patches; `place` numbers it, and with the seed decides its random numbers."""
         height, width = (len(positions(length, self.patch_size)) for length in image.shape)
         rng = np.random.default_rng([self.seed, *place])
         keys = rng.random(min(height * width, self.count))
-        keys = keys[keys < self._limit()]
+        if self.filled == self.count:
+            keys = keys[keys < self._keys.max()]
         chosen = rng.choice(height * width, size=len(keys), replace=False, shuffle=False)
         windows = sliding_window_view(image, (self.patch_size, self.patch_size))
         for start in range(0, len(keys), ROWS):
@@ -91,7 +89,7 @@ class PatchSample:
         """The sample in random order: (N, n), without their means."""
         return self._patches[: self.filled][np.argsort(self._keys[: self.filled])]
 
-    def state(self) -> State:
+    def state(self) -> Arrays:
         """What there is so far, as arrays."""
         return {"keys": self._keys[: self.filled], "patches": self._patches[: self.filled]}
 
@@ -103,10 +101,6 @@ class PatchSample:
         self.filled = len(keys)
         self._keys[: self.filled] = keys
         self._patches[: self.filled] = patches
-
-    def _limit(self) -> float:
-        """Keys from here on are not kept."""
-        return float(self._keys.max()) if self.filled == self.count else 1.0
 
     def _keep(self, keys: Array, patches: Array) -> None:
         """Take the new patches; of all, those with the smallest keys stay, in place."""
@@ -157,22 +151,18 @@ class TrainingSet:
         """Some of the patches in double precision."""
         return Shard(self.coefficients[start:stop].astype(np.float64), self.levels[start:stop])
 
-    def gram(self) -> Array:
-        """Yt Yt' of the whole set, (m, m)."""
-        total = np.zeros((self.coefficients.shape[1],) * 2)
-        for start in range(0, len(self.levels), ROWS):
-            rows = self.coefficients[start : start + ROWS].astype(np.float64)
-            total += rows.T @ rows
-        return total
+    def parts(self) -> Iterator[Shard]:
+        """All of them, some at a time."""
+        return (self.part(start, start + ROWS) for start in range(0, len(self.levels), ROWS))
 
+    @cached_property
     def norm(self) -> float:
         """||Yt||."""
-        rows = range(0, len(self.levels), ROWS)
-        return float(np.sqrt(sum(np.sum(self.coefficients[r : r + ROWS].astype(np.float64) ** 2) for r in rows)))
+        return float(np.sqrt(sum(np.sum(part.coefficients**2) for part in self.parts())))
 
     def coded(self, factor: Array) -> CodingPass:
         """The codes of the whole set under T."""
-        return code_shards(factor, (self.part(start, start + ROWS) for start in range(0, len(self.levels), ROWS)))
+        return code_shards(factor, self.parts())
 
 
 def without_mean(config: LearnSettings, n: int) -> LearnSettings:
@@ -217,29 +207,20 @@ class Trained:
         return self.cost < self.canonical_cost
 
 
-class CostHistory:
-    """The cost of every iteration, which of them is the best, and how long ago it became better."""
-
-    def __init__(self) -> None:
-        self.costs: list[float] = []
-        self.best_iteration = 0  # the first of the lowest cost; 0 before there is one
-        self.waited = 0  # how many iterations ago the cost was last clearly better than before
-        self._mark = math.inf  # the cost then
-
-    def add(self, cost: float) -> None:
-        """The cost of the next iteration."""
-        self.costs.append(cost)
-        if self.best_iteration == 0 or cost < self.costs[self.best_iteration - 1]:
-            self.best_iteration = len(self.costs)
-        better = cost < self._mark * (1 - GAIN)
-        self._mark, self.waited = (cost, 0) if better else (self._mark, self.waited + 1)
+def best_and_waited(costs: Sequence[float]) -> tuple[int, int]:
+    """The first iteration of the lowest cost (0: none yet), and how many ago the cost was last clearly better."""
+    mark, last = math.inf, 0
+    for number, cost in enumerate(costs, start=1):
+        if cost < mark * (1 - GAIN):
+            mark, last = cost, number
+    return (int(np.argmin(costs)) + 1 if costs else 0), len(costs) - last
 
 
-def learn_from_pictures(images: Sequence[NDArray[np.generic]], settings: CollectionSettings) -> "Trained":
+def learn_from_pictures(images: Sequence[NDArray[np.generic]], settings: CollectionSettings) -> Trained:
     """Learn from grey pictures (H, W) that are all in memory."""
     if not images:
         raise ValueError("There are no pictures to learn from.")
-    sample = PatchSample.for_training(settings)
+    sample = PatchSample.of(settings)
     for number, image in enumerate(images):
         sample.add(image, 0, number, 0)
     training = Training(TrainingSet.from_patches(sample.patches(), settings), settings)
@@ -271,21 +252,18 @@ class Training:
         self.apart = CANONICAL[config.canonical].first_learnt  # rows of T that are not learnt: the mean's
         learn = without_mean(config.learn, config.patch_size**2) if self.apart else config.learn
         with one_blas_thread():
-            gram = data.gram()
+            gram = gram_matrix(data.parts())
             self.method = METHODS[learn.method].make(gram, learn)
-        self.size = len(gram)
-        self.factor = np.eye(self.size)  # T, without the mean's row and column
-        self.best = self.factor
+        self.identity = np.eye(len(gram))
+        self.factor = self.best = self.identity  # T, without the mean's row and column
         self.moments = np.zeros_like(gram)  # S
-        self.norm = data.norm()
-        self.held_out_norm = 0.0 if validation is None else validation.norm()
         self.relative = METHODS[config.learn.method].scale_free  # which cost is watched
         self.left_out = np.zeros(count)  # of every batch when it was last coded
         self.energy = np.zeros(count)
         self.canonical_cost = self.held_out_canonical_cost = 0.0  # at its own norm
         self.history: list[Iteration] = []
         self.held_out: list[float] = []
-        self.costs = CostHistory()
+        self.costs: list[float] = []  # of every iteration: the held-out one where there is one
         self.coded_patches = 0
 
     @property
@@ -298,17 +276,17 @@ class Training:
         """Why there is no further step; None while there is one."""
         if len(self.history) >= self.iterations:
             return "iterations"
-        return "no improvement" if self.costs.waited >= self.config.patience else None
+        return "no improvement" if best_and_waited(self.costs)[1] >= self.config.patience else None
 
     def begin(self) -> None:
         """The first T, and the codes of all batches under it."""
         with one_blas_thread():
-            self.factor = np.ascontiguousarray(self.method.start(self._code_all(np.eye(self.size))))
+            self.factor = np.ascontiguousarray(self.method.start(self._code_all(self.identity)))
             self.canonical_cost = self._newest_codes().relative_error
             self.moments = self._code_all(self.factor)
             self.best = self.factor
             if self.validation is not None:
-                self.held_out_canonical_cost = self.validation.coded(np.eye(self.size)).relative_error
+                self.held_out_canonical_cost = self.validation.coded(self.identity).relative_error
 
     def step(self) -> Iteration:
         """One update of T, and one batch coded under it."""
@@ -323,10 +301,10 @@ class Training:
             self.moments = (1 - share) * self.moments + share * scale * coded.cross
             self.history.append(iteration_of(number + 1, factor, self._newest_codes(), apart=self.apart))
             if self.validation is not None:
-                self.held_out.append(self._cost(self.validation, self.held_out_norm, factor))
+                self.held_out.append(self._cost(self.validation, factor))
             self.factor = factor
-            self.costs.add(self._watched(number))
-            if self.costs.best_iteration == number + 1:
+            self.costs.append(self._watched(number))
+            if best_and_waited(self.costs)[0] == number + 1:
                 self.best = factor
         return self.history[-1]
 
@@ -334,8 +312,8 @@ class Training:
         """The best T so far, brought within its bounds, and what it is worth."""
         with one_blas_thread():
             factor = self.method.deliver(self.best)
-            held_out = None if self.validation is None else self._cost(self.validation, self.held_out_norm, factor)
-            scale = 1.0 if self.relative else float(np.linalg.norm(factor)) / np.sqrt(self.size)
+            held_out = None if self.validation is None else self._cost(self.validation, factor)
+            scale = 1.0 if self.relative else float(np.linalg.norm(factor)) / np.sqrt(len(factor))
             return Trained(
                 transform=Transform(
                     self.config.patch_size,
@@ -346,24 +324,24 @@ class Training:
                 history=tuple(self.history),
                 held_out=tuple(self.held_out),
                 stop_reason=self.stop_reason or "stopped",
-                best_iteration=self.costs.best_iteration,
-                cost=self._cost(self.data, self.norm, factor),
+                best_iteration=best_and_waited(self.costs)[0],
+                cost=self._cost(self.data, factor),
                 canonical_cost=scale * self.canonical_cost,
                 held_out_cost=held_out,
                 held_out_canonical_cost=None if self.validation is None else scale * self.held_out_canonical_cost,
                 coded_patches=self.coded_patches,
             )
 
-    def state(self) -> State:
+    def state(self) -> Arrays:
         """Everything a later training on the same data needs to go on, as arrays."""
-        own: State = {
+        own: Arrays = {
             **{key: getattr(self, key).copy() for key in ARRAYS},
             "canonical_costs": np.array([self.canonical_cost, self.held_out_canonical_cost]),
             "coded_patches": np.array([self.coded_patches]),
             "history": np.array([astuple(record) for record in self.history]).reshape(-1, 5),
             "held_out": np.array(self.held_out),
         }
-        return own | {f"method.{key}": value for key, value in self.method.state().items()}
+        return own | named_under("method", self.method.state())
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from such a state instead of from `begin`."""
@@ -381,12 +359,8 @@ class Training:
         self.coded_patches = int(state["coded_patches"][0])
         self.history = [Iteration(int(row[0]), *map(float, row[1:])) for row in state["history"]]
         self.held_out = [float(cost) for cost in state["held_out"]]
-        self.costs = CostHistory()
-        for number in range(rows):
-            self.costs.add(self._watched(number))
-        prefix = "method."
-        own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-        self.method.restore(own)
+        self.costs = [self._watched(number) for number in range(rows)]
+        self.method.restore(entries_under("method", state))
 
     def _code(self, factor: Array, batch: int) -> CodingPass:
         """Code a batch and take down what it leaves out."""
@@ -407,10 +381,10 @@ class Training:
         """S, and the errors of every batch when it was last coded, taken together."""
         return CodingPass(self.moments, *map(float, np.sqrt((self.left_out.sum(), self.energy.sum()))))
 
-    def _cost(self, data: TrainingSet, norm: float, factor: Array) -> float:
-        """The cost of T on a whole set of patches with ||Yt|| = norm."""
+    def _cost(self, data: TrainingSet, factor: Array) -> float:
+        """The cost of T on a whole set of patches."""
         coded = data.coded(factor)
-        return coded.relative_error if self.relative else coded.error / norm
+        return coded.relative_error if self.relative else coded.error / data.norm
 
     def _batch_of(self, number: int) -> int:
         """Which batch an iteration (from 0) codes: in every pass all of them, in a new random order."""
@@ -428,4 +402,4 @@ class Training:
         if self.validation is not None:
             return self.held_out[number]
         record = self.history[number]
-        return record.relative_error if self.relative else record.error / self.norm
+        return record.relative_error if self.relative else record.error / self.data.norm
