@@ -14,21 +14,6 @@ PICTURE_KEYS = ("width", "height", "pages", "channels", "dtype", "sigma", "sigma
 RECORD_KEYS = ("input", "output", *PICTURE_KEYS, "seconds", "warnings", "settings", "transform", "error")
 
 
-@dataclass(frozen=True)
-class FileOutcome:
-    """What became of one picture: finished, or an error in one sentence."""
-
-    name: str
-    output: str | None = None
-    finished: DenoisedFile | None = None
-    error: str | None = None
-
-    def record(self) -> dict[str, Any]:
-        """What the JSON report tells of it."""
-        facts = {} if self.finished is None else self.finished.facts()
-        return dict.fromkeys(RECORD_KEYS) | {"input": self.name, "output": self.output, "error": self.error} | facts
-
-
 @dataclass
 class DenoiseRun:
     """Goes through the pictures one by one; a failed one does not stop the rest."""
@@ -39,15 +24,15 @@ class DenoiseRun:
     done_before: Sequence[Job]
     records: list[dict[str, Any]] = field(default_factory=list)
 
-    def all(self, progress: Progress | None, describe: Callable[[str], None]) -> Iterator[FileOutcome]:
-        """Denoise every picture, one outcome each, after those of the arguments that cannot be looked into."""
-        for outcome in self._outcomes(progress, describe):
-            self.records.append(outcome.record())
-            yield outcome
+    def all(
+        self, progress: Progress | None, describe: Callable[[str], None]
+    ) -> Iterator[tuple[dict[str, Any], DenoisedFile | None]]:
+        """Denoise every picture, after those of the arguments that cannot be looked into.
 
-    def _outcomes(self, progress: Progress | None, describe: Callable[[str], None]) -> Iterator[FileOutcome]:
+        Of each, what the JSON report tells of it, and what it has become: None where its record has an error.
+        """
         for name, sentence in self.found.problems:
-            yield FileOutcome(name, error=sentence)
+            yield self._recorded(name, None, error=sentence), None
         for index, job in enumerate(self.todo):
             name = job.source.name
             describe(name)
@@ -55,9 +40,14 @@ class DenoiseRun:
                 with refusals(name, "cannot be denoised"):
                     finished = denoise_file(job, self.options, progress=part_of(progress, index, len(self.todo)))
                     self._keep_transform(finished)
-                yield FileOutcome(name, job.output_name, finished)
             except DstlError as error:
-                yield FileOutcome(name, job.output_name, error=str(error))
+                yield self._recorded(name, job.output_name, error=str(error)), None
+            else:
+                yield self._recorded(name, job.output_name, **finished.facts()), finished
+
+    def _recorded(self, name: str, output: str | None, **facts: Any) -> dict[str, Any]:
+        self.records.append(dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts)
+        return self.records[-1]
 
     def _keep_transform(self, finished: DenoisedFile) -> None:
         """Write the transform that the picture was denoised with, where that is asked for."""

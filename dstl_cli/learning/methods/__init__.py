@@ -23,7 +23,10 @@ class FactorUpdate:
     """One way to learn T from second moments: the Gram matrix Yt Yt' (once) and X Yt' (every iteration).
 
     As it stands T = I stays: the method `dct`. Others have their own `update`, and what else is not as here.
+    carried: the attributes that go from one update to the next: arrays, or numbers.
     """
+
+    carried: tuple[str, ...] = ()
 
     def __init__(self, gram: "Array", settings: "LearnSettings") -> None:
         """gram: Yt Yt', (n, n)."""
@@ -50,10 +53,14 @@ class FactorUpdate:
 
     def state(self) -> "State":
         """What is carried from one update to the next, apart from T; copies, contiguous."""
-        return {}
+        import numpy as np
+
+        return {key: np.array(getattr(self, key), order="C") for key in self.carried}
 
     def restore(self, state: "Mapping[str, NDArray[Any]]") -> None:
         """Go on as the method whose state this was."""
+        for key in self.carried:
+            setattr(self, key, state[key][()])
 
 
 @dataclass(frozen=True)
