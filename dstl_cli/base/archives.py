@@ -1,15 +1,14 @@
 """Archives of arrays: `.npz` files of ours, never pickled."""
 
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Arrays = dict[str, NDArray[Any]]
+from dstl_cli.base.arrays import Arrays
 
 
 class NotAnArchive(ValueError):
@@ -27,12 +26,12 @@ def open_archive(path: Path) -> Iterator[Any]:
             yield entries
 
 
-def named_under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+def named_under(prefix: str, arrays: Arrays) -> Arrays:
     """The arrays under `prefix.` and their names."""
     return {f"{prefix}.{key}": value for key, value in arrays.items()}
 
 
-def entries_under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+def entries_under(prefix: str, arrays: Arrays) -> Arrays:
     """The arrays under `prefix.`, by their own names."""
     start = f"{prefix}."
     return {key.removeprefix(start): value for key, value in arrays.items() if key.startswith(start)}

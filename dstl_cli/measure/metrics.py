@@ -3,10 +3,8 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Pixels = NDArray[np.generic]
+from dstl_cli.base.arrays import Array, Pixels
 
 WINDOW = 11  # side of the window of SSIM in pixels
 

@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.base.threads import one_blas_thread
 from dstl_cli.denoising.channels import Channels
@@ -21,8 +21,6 @@ from dstl_cli.learning.settings import LearnSettings
 from dstl_cli.measure.metrics import peak_signal_noise_ratio, structural_similarity_downsampled
 from dstl_cli.patches.grid import extract, positions
 from dstl_cli.transforms.transform import Iteration
-
-Array = NDArray[np.float64]
 
 WHITE = 255.0
 PIXEL_RANGE = (0.0, WHITE)

@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array, Bytes
 from dstl_cli.measure.trials import WHITE, Measurement, Row, luma
-
-Array = NDArray[np.float64]
-Bytes = NDArray[np.uint8]
 
 LONGEST_SIDE = 720  # of a picture on the page, about
 SHORTEST_SIDE = 240  # of a picture that had to be made smaller to keep the page small

@@ -11,7 +11,7 @@ from dstl_cli.base.atomic import atomic_output
 from dstl_cli.measure.inspection import ChannelStatistics, atom_grid, histogram
 
 if TYPE_CHECKING:
-    from dstl_cli.measure.inspection import Array, Pixels
+    from dstl_cli.base.arrays import Array, Pixels
     from dstl_cli.measure.paper_experiments import Curve
     from dstl_cli.transforms.files import TransformFile
 

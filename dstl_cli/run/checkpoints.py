@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dstl_cli.base.archives import open_archive
+from dstl_cli.base.arrays import Arrays
 from dstl_cli.base.atomic import atomic_output
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
@@ -18,14 +18,14 @@ FORMAT = 1
 _FACTS = "checkpoint"  # the entry with everything that is not an array, as JSON
 
 
-def save_checkpoint(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+def save_checkpoint(path: Path, facts: Mapping[str, Any], arrays: Arrays) -> None:
     """Write a checkpoint, complete or not at all; an older one is replaced."""
     entries: dict[str, Any] = {_FACTS: np.str_(json.dumps({"format": FORMAT, **facts}, sort_keys=True)), **arrays}
     with atomic_output(path, overwrite=True) as stream:
         np.savez(stream, **entries)
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def load_checkpoint(path: Path) -> tuple[dict[str, Any], Arrays]:
     """The facts and arrays of a checkpoint; whatever is wrong with the file is told in one sentence."""
     try:
         with open_archive(path) as entries:

@@ -6,12 +6,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array
 from dstl_cli.base.registry import load as load_by_name
 from dstl_cli.transforms.canonical import CANONICAL
 
-Array = NDArray[np.float64]
 _FILES = "dstl_cli.transforms.files"  # by name: it imports this module
 
 

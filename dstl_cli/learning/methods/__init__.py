@@ -5,18 +5,13 @@ To add one: a module here with a `FactorUpdate`, and an entry in `METHODS`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dstl_cli.base.registry import Registry, load
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from dstl_cli.base.arrays import Array, Arrays
     from dstl_cli.learning.settings import LearnSettings
-
-    Array = NDArray[np.float64]
-    State = dict[str, NDArray[Any]]  # what is carried from one update to the next, by name
 
 
 class FactorUpdate:
@@ -51,13 +46,13 @@ class FactorUpdate:
         """The T handed to the user: with every bound of the method kept."""
         return factor
 
-    def state(self) -> "State":
+    def state(self) -> "Arrays":
         """What is carried from one update to the next, apart from T; copies, contiguous."""
         import numpy as np
 
         return {key: np.array(getattr(self, key), order="C") for key in self.carried}
 
-    def restore(self, state: "Mapping[str, NDArray[Any]]") -> None:
+    def restore(self, state: "Arrays") -> None:
         """Go on as the method whose state this was."""
         for key in self.carried:
             setattr(self, key, state[key][()])

@@ -4,8 +4,8 @@ min ||U diag(d) V' Yt - X||^2   s.t.  U, V orthonormal,  d_max <= rho d_min,  ||
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array
 from dstl_cli.learning.methods import FactorUpdate
 from dstl_cli.learning.settings import LearnSettings
 from dstl_cli.learning.spectrum import (
@@ -15,8 +15,6 @@ from dstl_cli.learning.spectrum import (
     scaled_to_norm,
     within_budget,
 )
-
-Array = NDArray[np.float64]
 
 BUDGET = 0.30  # share of the entries of T that `procrustes` keeps where nothing else is said
 

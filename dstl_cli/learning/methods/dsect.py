@@ -4,8 +4,8 @@ min ||T Yt - X||^2 + lam ||T||_1   s.t.  cond(T) <= rho,  ||T||_F = tau
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array, Mask
 from dstl_cli.learning.methods import FactorUpdate
 from dstl_cli.learning.settings import LearnSettings
 from dstl_cli.learning.spectrum import (
@@ -16,8 +16,6 @@ from dstl_cli.learning.spectrum import (
     project_on_support,
     project_spectrum,
 )
-
-Array = NDArray[np.float64]
 
 SUPPORT_ROUNDS = {"absolute": 5, "energy": 200}  # to keep the zeros of T; the paper's weight leaves hardly any
 
@@ -99,7 +97,7 @@ class Dsect(FactorUpdate):
     def _project(self, matrix: Array) -> Array:
         return project_spectrum(matrix, self.settings.max_condition, self.norm)
 
-    def _support_of(self, matrix: Array) -> NDArray[np.bool_]:
+    def _support_of(self, matrix: Array) -> Mask:
         """Entries that stay: above the clip, or the largest within the budget (the diagonal always among them)."""
         if self.budget is None:
             return np.abs(matrix) > self.settings.clip
