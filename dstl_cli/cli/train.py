@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dstl_cli.cli import options
-from dstl_cli.cli.command import EVERYDAY, EXPERTS, FILES, LEARNING, OUTPUT
 from dstl_cli.cli.console import print_json, progress_bar, report_error
-from dstl_cli.cli.options import option
+from dstl_cli.cli.options import EVERYDAY, EXPERTS, FILES, LEARNING, OUTPUT, option
 from dstl_cli.errors import DstlError, Interrupted, UsageProblem
-from dstl_cli.learning.collection_settings import CollectionSettings
 from dstl_cli.learning.methods import METHODS
-from dstl_cli.learning.settings import STEP_RULES
+from dstl_cli.learning.settings import STEP_RULES, CollectionSettings
 
 if TYPE_CHECKING:
     from dstl_cli.learning.on_collection import Trained
@@ -101,10 +99,7 @@ def train(
     options.check_outputs({"--output": checkpoint_of(output)}, files, force=True)
     try:
         run = TrainRun(chosen, output, pictures, held_out)
-        if resumed:
-            run.take_up()
-        else:
-            run.forget()
+        (run.take_up if resumed else run.forget)()
         _show(run, quiet=quiet or json, verbose=verbose, json=json)
     except MemoryError:
         raise DstlError("The sample does not fit into memory; lower --train-patches or --patch-size.") from None

@@ -39,9 +39,6 @@ class Learnt:
     stop_reason: str  # "iterations" or "no variance"
 
 
-Observer = Callable[[Iteration, Array], None]
-
-
 def gram_matrix(shards: Iterable[Shard]) -> Array:
     """Yt Yt' over all shards, (n, n)."""
     return np.asarray(sum(shard.coefficients.T @ shard.coefficients for shard in shards))
@@ -78,7 +75,7 @@ def learn(
     canonical: str = "dct",
     start: Array | None = None,
     final: bool = True,
-    observer: Observer | None = None,
+    observer: Callable[[Iteration, Array], None] | None = None,
 ) -> Learnt:
     """Learn a transform from `shards`; the observer sees every record and its T as they come.
 

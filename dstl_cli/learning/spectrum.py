@@ -3,14 +3,13 @@
 import numpy as np
 
 from dstl_cli.base.arrays import Array, Mask
+from dstl_cli.base.checks import require
 
 
 def check_bounds(max_condition: float, frobenius_norm: float) -> None:
     """Refuse bounds that no matrix can satisfy."""
-    if not max_condition >= 1:
-        raise ValueError(f"max_condition must be at least 1, not {max_condition}.")
-    if not (0 < frobenius_norm < np.inf):
-        raise ValueError(f"frobenius_norm must be positive and finite, not {frobenius_norm}.")
+    require(max_condition >= 1, f"max_condition must be at least 1, not {max_condition}.")
+    require(0 < frobenius_norm < np.inf, f"frobenius_norm must be positive and finite, not {frobenius_norm}.")
 
 
 def cone_projection(values: Array, max_condition: float, weights: Array | None = None) -> Array:
@@ -21,7 +20,7 @@ def cone_projection(values: Array, max_condition: float, weights: Array | None =
         g(l) = sum w_i max(l - s_i, 0) - rho * sum w_i max(s_i - rho*l, 0),
     found in one sweep over the sorted breakpoints s_i and s_i/rho.
     """
-    s = np.asarray(values, dtype=np.float64)
+    values = s = np.asarray(values, dtype=np.float64)
     w = np.ones_like(s) if weights is None else np.asarray(weights, dtype=np.float64)
     if s.ndim != 1 or s.size == 0 or w.shape != s.shape:
         raise ValueError("The spectrum and its weights must be non-empty vectors of one length.")
@@ -33,29 +32,25 @@ def cone_projection(values: Array, max_condition: float, weights: Array | None =
         return np.zeros_like(s)
     if np.isinf(max_condition) or s.max() / max_condition <= s.min():
         return s.copy()
-    level = _lower_level(s[counted] / top, w[counted] / w.max(), float(max_condition))
-    return np.clip(s, top * level, top * (max_condition * level))
-
-
-def _lower_level(s: Array, w: Array, rho: float) -> float:
-    """The l of `cone_projection` for values scaled to a largest one of 1 and positive weights."""
+    s, w = values[counted] / top, w[counted] / w.max()
     order = np.argsort(s)
-    s, w = s[order], w[order]
-    n = s.size
+    s, w, rho = s[order], w[order], float(max_condition)
     if s[-1] <= rho * s[0]:  # feasible as far as the weighted values go: any l between will do
-        return float(s[0])
-    # Sums over s[:i] (below l: to be raised) and over s[j:] (above rho*l: to be lowered).
-    raised_w, raised_ws = (np.concatenate(([0.0], np.cumsum(v))) for v in (w, w * s))
-    lowered_w, lowered_ws = (np.append(np.cumsum(v[::-1])[::-1], 0.0) for v in (w, w * s))
-    # The pieces of g between its breakpoints, and its root if each went on for ever; divided through by rho so that
-    # a huge rho cannot overflow.
-    breakpoints = np.concatenate((s, s / rho))
-    order = np.argsort(breakpoints, kind="stable")
-    ends = np.append(breakpoints[order], np.inf)
-    i, j = (np.concatenate(([0], np.cumsum(part))) for part in (order < n, order >= n))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        levels = (raised_ws[i] / rho + lowered_ws[j]) / (raised_w[i] / rho + rho * lowered_w[j])
-    return float(levels[np.argmax(levels <= ends)])
+        level = s[0]
+    else:
+        # Sums over s[:i] (below l: to be raised) and over s[j:] (above rho*l: to be lowered).
+        raised_w, raised_ws = (np.concatenate(([0.0], np.cumsum(v))) for v in (w, w * s))
+        lowered_w, lowered_ws = (np.append(np.cumsum(v[::-1])[::-1], 0.0) for v in (w, w * s))
+        # The pieces of g between its breakpoints, and its root if each went on for ever; divided through by rho so that
+        # a huge rho cannot overflow.
+        breakpoints = np.concatenate((s, s / rho))
+        order = np.argsort(breakpoints, kind="stable")
+        ends = np.append(breakpoints[order], np.inf)
+        i, j = (np.concatenate(([0], np.cumsum(part))) for part in (order < s.size, order >= s.size))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            levels = (raised_ws[i] / rho + lowered_ws[j]) / (raised_w[i] / rho + rho * lowered_w[j])
+        level = levels[np.argmax(levels <= ends)]
+    return np.clip(values, top * level, top * (rho * level))
 
 
 def scaled_to_norm(values: Array, norm: float) -> Array:

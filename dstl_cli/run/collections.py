@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dstl_cli.base.arrays import Arrays
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError, UsageProblem, refusals
-from dstl_cli.learning.collection_settings import CollectionSettings
 from dstl_cli.learning.on_collection import PatchSample
+from dstl_cli.learning.settings import CollectionSettings
 from dstl_cli.picture.inputs import STANDARD_STREAM, Selection, find_inputs
 from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.colour import luminance
 
+PROGRESS = ("read", "floats", "unreadable")  # how far `SampledPictures` have come
 NO_SUFFIX = "/"  # no file name ends in it: nothing is left out as our own result
 
 
@@ -37,9 +39,8 @@ def files_of(collection: Selection) -> list[Path]:
 def without(collection: Selection, other: Selection) -> Selection:
     """A collection without the files that another one has too, be it under other names."""
     taken = {os.path.realpath(path) for path in files_of(other)}
-    return replace(
-        collection, inputs=tuple(item for item in collection.inputs if os.path.realpath(item.path or "") not in taken)
-    )
+    kept = tuple(item for item in collection.inputs if os.path.realpath(item.path or "") not in taken)
+    return replace(collection, inputs=kept)
 
 
 def fingerprint(collection: Selection) -> str:
@@ -92,12 +93,8 @@ class SampledPictures:
             self.read += 1
             yield problem
 
-    def progress(self) -> dict[str, Any]:
-        """How far it has come, for JSON."""
-        return {"read": self.read, "floats": self.floats, "unreadable": self.unreadable}
-
-    def restore(self, progress: Mapping[str, Any], sample: Mapping[str, Any]) -> None:
-        """Go on from there."""
+    def restore(self, progress: Mapping[str, Any], sample: Arrays) -> None:
+        """Go on from what a checkpoint holds: PROGRESS, and the state of the sample."""
         self.read, self.floats = int(progress["read"]), int(progress["floats"])
         self.unreadable = [{key: str(item[key]) for key in ("input", "error")} for item in progress["unreadable"]]
         self.sample.restore(sample)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,18 +12,25 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from dstl_cli.base.archives import Arrays, entries_under, named_under
+import numpy as np
+
+from dstl_cli.base.archives import entries_under, named_under, open_archive
+from dstl_cli.base.arrays import Arrays
+from dstl_cli.base.atomic import atomic_output
 from dstl_cli.base.names import display_name
 from dstl_cli.base.threads import one_blas_thread
-from dstl_cli.errors import Interrupted, UsageProblem
-from dstl_cli.learning.collection_settings import CollectionSettings
+from dstl_cli.errors import FileProblem, Interrupted, UsageProblem
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.on_collection import PatchSample, Trained, Training, TrainingSet
+from dstl_cli.learning.settings import CollectionSettings
 from dstl_cli.picture.inputs import Selection
-from dstl_cli.run.checkpoints import load_checkpoint, save_checkpoint, unusable
-from dstl_cli.run.collections import SampledPictures, fingerprint
+from dstl_cli.run.collections import PROGRESS, SampledPictures, fingerprint
 from dstl_cli.transforms.files import TransformFile, save_transform
 
+FORMAT = 2  # of checkpoints
+FACTS = "checkpoint"  # the entry with everything that is not an array, as JSON
+DAMAGED = (zipfile.BadZipFile, EOFError, NotImplementedError)  # what damaged archives raise, beside the usual
+UNUSABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, *DAMAGED)
 CHECKPOINT = ".checkpoint"  # what is added to the output's name
 CHECKPOINT_SECONDS = 10.0  # between two checkpoints, and longer where writing one takes long
 WRITING_SHARE = 0.05  # of the time, at most, for writing checkpoints
@@ -42,15 +50,12 @@ def check_unfinished(output: Path, *, resume: bool, force: bool) -> bool:
     if resume and force:
         raise UsageProblem("--resume goes on from a checkpoint and --force begins anew; give one of them.")
     checkpoint = checkpoint_of(output)
-    unfinished = os.path.lexists(checkpoint)
+    unfinished, name = os.path.lexists(checkpoint), display_name(checkpoint)
     if unfinished and not (resume or force):
-        raise UsageProblem(
-            f"{display_name(checkpoint)} holds an unfinished training; use --resume to go on or --force to begin anew."
-        )
+        raise UsageProblem(f"{name} holds an unfinished training; use --resume to go on or --force to begin anew.")
     if resume and not unfinished and os.path.lexists(output):
-        raise UsageProblem(
-            f"{display_name(output)} exists and no training of it is unfinished; use --force to train it anew."
-        )
+        done = f"{display_name(output)} exists and no training of it is unfinished"
+        raise UsageProblem(f"{done}; use --force to train it anew.")
     return resume and unfinished
 
 
@@ -71,11 +76,6 @@ class TrainRun:
         self._stopped: Arrays = {}  # the state of the learning that was stopped
         self._started = self._saved_at = monotonic()
         self._saving = 0.0
-
-    @property
-    def unreadable(self) -> list[dict[str, str]]:
-        """Input and error of every file that could not be learnt from."""
-        return self.pictures.unreadable + self.held_out.unreadable
 
     @property
     def seconds(self) -> float:
@@ -104,25 +104,29 @@ class TrainRun:
         """Sample the patches of the files that have not been read yet; of each, what is wrong with it."""
         for problem in part.read_on():
             yield problem
-            if self.stop_asked:
-                self.save()
+            if self._stops():
                 done = f"{part.read} of {part.count} files"
                 raise Interrupted(f"Interrupted after reading {done}; the same command with --resume goes on.")
-            self._save_if_due()
         if part.count and not part.sample.filled:
             self.forget()
             raise UsageProblem(part.why_empty(self.settings))
 
     def learn(self) -> Iterator[Training]:
-        """Update the transform until there is no further step."""
-        training = self._begun()
+        """Update the first transform, or the one that was learnt so far, until there is no further step."""
+        samples = (part.sample.patches() for part in self.parts.values())
+        data, held_out = (TrainingSet.from_patches(patches, self.settings) for patches in samples)
+        training = Training(data, self.settings, held_out if self.held_out.count else None)
+        if self._stopped:
+            with self._readable():
+                training.restore(self._stopped)
+        else:
+            training.begin()
+        self.training = training
         while training.stop_reason is None:
             training.step()
             yield training
-            if self.stop_asked:
-                self.save()
+            if self._stops():
                 return
-            self._save_if_due()
 
     def finish(self) -> Trained:
         """Write the best transform so far; the checkpoint goes where there is nothing to go on with."""
@@ -163,7 +167,7 @@ class TrainRun:
         sources = {
             "pictures": self.pictures.readable,
             "held_out_pictures": self.held_out.readable,
-            "unreadable": len(self.unreadable),
+            "unreadable": sum(len(part.unreadable) for part in self.parts.values()),
             "skipped": sum(part.collection.skipped for part in self.parts.values()),
             "patches": len(training.data.levels),
             "held_out_patches": 0 if training.validation is None else len(training.validation.levels),
@@ -175,71 +179,72 @@ class TrainRun:
 
     def report(self, trained: Trained) -> dict[str, Any]:
         """Everything about the training, for JSON."""
-        history = [asdict(record) for record in trained.history]
-        for record, cost in zip(history, trained.held_out, strict=False):
-            record["held_out_cost"] = cost
+        records: list[dict[str, Any]] = [asdict(record) for record in trained.history]
+        costs = [{"held_out_cost": cost} for cost in trained.held_out] or [{}] * len(records)
         return {
             "settings": self.settings.facts(),
             "output": str(self.output),
             "transform": trained.transform.facts(),
             "summary": {**self.summary(trained), "seconds": self.seconds},
-            "history": history,
-            "errors": self.unreadable,
+            "history": [record | cost for record, cost in zip(records, costs, strict=True)],
+            "errors": self.pictures.unreadable + self.held_out.unreadable,
         }
 
     def save(self) -> None:
-        """Write the checkpoint."""
+        """Write the checkpoint, complete or not at all: `.npz`, readable with numpy alone and never pickled."""
         start = monotonic()
-        progress = {name: part.progress() for name, part in self.parts.items()}
+        progress = {name: {key: getattr(part, key) for key in PROGRESS} for name, part in self.parts.items()}
         states = {name: part.sample.state() for name, part in self.parts.items()}
         if self.training is not None:
             states["training"] = self.training.state()
         arrays = {key: value for name, state in states.items() for key, value in named_under(name, state).items()}
-        save_checkpoint(checkpoint_of(self.output), {**self._facts(), "progress": progress}, arrays)
+        facts = {"format": FORMAT, **self._facts(), "progress": progress}
+        entries: dict[str, Any] = {FACTS: np.str_(json.dumps(facts, sort_keys=True)), **arrays}
+        with atomic_output(checkpoint_of(self.output), overwrite=True) as stream:
+            np.savez(stream, **entries)
         self._saved_at = monotonic()
         self._saving = self._saved_at - start
 
     def take_up(self) -> None:
         """Go on from the checkpoint; one of another training is refused."""
-        name = display_name(checkpoint_of(self.output))
-        facts, arrays = load_checkpoint(checkpoint_of(self.output))
+        checkpoint = checkpoint_of(self.output)
+        with self._readable():
+            with open_archive(checkpoint) as entries:
+                arrays = {key: np.asarray(entries[key]) for key in entries.files}
+            facts = json.loads(str(arrays.pop(FACTS)))
+            if facts["format"] != FORMAT:
+                raise ValueError("another format")
         now = json.loads(json.dumps(self._facts()))  # as it comes back
         for key, words in (("settings", "other settings"), ("pictures", "other pictures")):
             if facts.get(key) != now[key]:
-                raise UsageProblem(f"{name} was made with {words}; give the same ones, or --force to begin anew.")
-
-        with self._fitting():
+                sentence = f"was made with {words}; give the same ones, or --force to begin anew."
+                raise UsageProblem(f"{display_name(checkpoint)} {sentence}")
+        with self._readable():
             for key, part in self.parts.items():
                 part.restore(facts["progress"][key], entries_under(key, arrays))
         self._stopped = entries_under("training", arrays)
-
-    def _begun(self) -> Training:
-        """The training with its first transform, or the one that was learnt so far."""
-        data, held_out = (
-            TrainingSet.from_patches(part.sample.patches(), self.settings) for part in self.parts.values()
-        )
-        training = Training(data, self.settings, held_out if self.held_out.count else None)
-        if self._stopped:
-            with self._fitting():
-                training.restore(self._stopped)
-        else:
-            training.begin()
-        self.training = training
-        return training
 
     def _facts(self) -> dict[str, Any]:
         """What must be the same when a training goes on."""
         fingerprints = {name: fingerprint(part.collection) for name, part in self.parts.items()}
         return {"settings": self.settings.facts(), "pictures": fingerprints}
 
-    def _save_if_due(self) -> None:
-        if monotonic() - self._saved_at > max(CHECKPOINT_SECONDS, self._saving / WRITING_SHARE):
+    def _stops(self) -> bool:
+        """Whether to end here, as was asked; the checkpoint is written then, and where it is due."""
+        due = monotonic() - self._saved_at > max(CHECKPOINT_SECONDS, self._saving / WRITING_SHARE)
+        if due or self.stop_asked:
             self.save()
+        return self.stop_asked
 
     @contextmanager
-    def _fitting(self) -> Iterator[None]:
-        """A checkpoint that does not fit is told in one sentence."""
+    def _readable(self) -> Iterator[None]:
+        """Whatever is wrong with the checkpoint is told in one sentence."""
+        name = display_name(checkpoint_of(self.output))
         try:
             yield
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-            raise unusable(checkpoint_of(self.output)) from None
+        except OSError as error:
+            raise FileProblem(f"{name} cannot be read ({error.strerror or error}); check the file.") from None
+        except MemoryError:  # no reason to give up a training
+            raise FileProblem(f"{name} does not fit into memory; close other programs.") from None
+        except UNUSABLE:
+            raise FileProblem(f"{name} is not a usable checkpoint; use --force to begin anew.") from None

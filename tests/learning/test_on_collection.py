@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dstl_cli.learning.collection_settings import CollectionSettings
 from dstl_cli.learning.loop import Shard, code_shards
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.on_collection import (
@@ -28,7 +27,7 @@ from dstl_cli.learning.on_collection import (
     least_energy,
     without_mean,
 )
-from dstl_cli.learning.settings import LearnSettings
+from dstl_cli.learning.settings import CollectionSettings, LearnSettings
 from dstl_cli.measure.paper_experiments import figure_shard
 from dstl_cli.picture.read import read_picture
 from dstl_cli.transforms.bases import dct_matrix
