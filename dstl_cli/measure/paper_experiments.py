@@ -55,20 +55,14 @@ class TableRow:
         return None if self.printed_psnr is None else self.psnr - self.printed_psnr
 
 
-def printed_cell(image: str, sigma: float, method: str) -> tuple[float | None, float | None]:
-    """PSNR and SSIM that the paper prints, None if it has no such cell."""
-    text = files("dstl_cli.measure").joinpath("paper_table.json").read_text(encoding="utf-8")
-    psnr, ssim = json.loads(text).get(image, {}).get(f"{sigma:g}", {}).get(method) or (None, None)
-    return psnr, ssim
-
-
 def table_row(image: str, clean: Array, noisy: Array, sigma: float, request: Request) -> TableRow:
     """Denoise one noisy picture as the table does, and measure against the clean one (0 to 255)."""
     start = perf_counter()
     result, _ = denoise_channels(Channels(lambda _: noisy, (sigma,), PIXEL_RANGE), request)
     seconds = perf_counter() - start
     method, transform = request.settings.method, result.transform
-    printed_psnr, printed_ssim = printed_cell(image, sigma, method)
+    printed = json.loads(files("dstl_cli.measure").joinpath("paper_table.json").read_text(encoding="utf-8"))
+    printed_psnr, printed_ssim = printed.get(image, {}).get(f"{sigma:g}", {}).get(method) or (None, None)
     return TableRow(
         image=image,
         sigma=sigma,

@@ -15,7 +15,7 @@ from dstl_cli.version import __version__
 
 if TYPE_CHECKING:
     from dstl_cli.base.arrays import Bytes
-    from dstl_cli.measure.means import Mean
+    from dstl_cli.measure.trials import Mean
     from dstl_cli.report.exhibits import Exhibit
 
 NOTHING = "\N{EN DASH}"
@@ -60,7 +60,7 @@ def render(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {function.__name__: function for function in (number, decibels, winners, data_uri)}
+    environment.filters |= {function.__name__: function for function in (number, winners, data_uri)}
     noise = any(mean.sigma is not None for mean in report.means)
     page = environment.get_template("page.html")
     return page.render(report=report, noise=noise, charts=charts(report.means), version=__version__).lstrip()
@@ -72,11 +72,6 @@ def render(report: Report) -> str:
 def number(value: float | None, form: str, missing: str | None = NOTHING) -> str | None:
     """A number as text; a dash, or what else stands for a missing one."""
     return missing if value is None else f"{value:{form}}".replace("inf", "\N{INFINITY}")
-
-
-def decibels(value: float) -> str:
-    """A PSNR as text; identical pictures are called so."""
-    return "identical" if math.isinf(value) else f"{value:.2f}"
 
 
 def winners(means: "Sequence[Mean]") -> "set[Mean]":
