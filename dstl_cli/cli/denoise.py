@@ -9,21 +9,22 @@ import typer
 
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
-from dstl_cli.cli.command import EVERYDAY, EXPERTS, FILES, LEARNING, OUTPUT, choices
 from dstl_cli.cli.console import print_json, progress_bar, report_error
-from dstl_cli.cli.options import option, setting, setting_option, with_settings
+from dstl_cli.cli.options import EVERYDAY, FILES, LEARNING, OUTPUT, option, setting, setting_option, with_settings
 from dstl_cli.denoising.qualities import QUALITIES
 from dstl_cli.errors import UsageProblem
 from dstl_cli.learning.methods import METHODS
 
 if TYPE_CHECKING:
     from dstl_cli.denoising.pipeline import DenoiseRecord
-    from dstl_cli.run.batch import DenoiseRun
+    from dstl_cli.run.files import DenoiseRun
 
+QUALITY_HELP = f"How much work it may be. {options.in_words(entry for entry in QUALITIES if not entry.preset)}"
 METHOD_HELP = f"How the transform is learnt. {options.in_words(METHODS)}"
 
 
 @with_settings(
+    setting("preset", str, "Settings by name instead of a quality: paper is the paper's protocol."),
     setting("patch_size", int, "Side of a patch in pixels."),
     setting("stride", int, "Step between patches (rows of patches, but for paper); 1 is best."),
     setting("error_scale", float, "C of the coder: larger removes more."),
@@ -46,15 +47,7 @@ def denoise(
     sigma: Annotated[
         str, option(EVERYDAY, "Noise deviation on the 0-255 scale (float files: in their units).", metavar="X|auto")
     ] = "auto",
-    quality: Annotated[
-        str | None,
-        option(
-            EVERYDAY,
-            f"How much work it may be. {options.in_words(entry for entry in QUALITIES if not entry.preset)}",
-            shown="standard",
-            autocompletion=lambda: choices("quality"),
-        ),
-    ] = None,
+    quality: Annotated[str | None, setting_option("quality", QUALITY_HELP, panel=EVERYDAY, shown="standard")] = None,
     compare: Annotated[
         Path | None, option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.")
     ] = None,
@@ -76,9 +69,6 @@ def denoise(
         Path | None, option(LEARNING, "Keep the learnt transform (one picture).", metavar="T.npz")
     ] = None,
     canonical: options.Canonical = None,
-    preset: Annotated[
-        str | None, option(EXPERTS, "Settings by name instead of a quality: paper is the paper's protocol.")
-    ] = None,
     settings: Mapping[str, Any],
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
@@ -91,16 +81,19 @@ def denoise(
 
     Example: dstl denoise noisy.png --sigma 20
     """
+    given = {"method": method, "canonical": canonical, **settings, "seed": seed}
+    preset = given.pop("preset")
     name = options.chosen_quality(quality, preset)
     deviation = options.parse_sigma(sigma)
-    _check_names(suffix, output or ("-" if "-" in inputs else ""), json)
+    if not suffix or "/" in suffix or "\\" in suffix:
+        raise UsageProblem(f"--suffix is a piece of a file name such as _denoised, not {suffix!r}.")
+    if json and (output == "-" or (not output and "-" in inputs)):
+        raise UsageProblem("--json and the picture cannot both go to standard output; give a file with --output.")
     if deviation == 0 and save_transform is not None:
         raise UsageProblem("--save-transform keeps what is learnt, which is nothing with --sigma 0; leave one out.")
-    given = {"method": method, "canonical": canonical, **settings, "seed": seed}
     request = options.build_request(name, given, transform=transform, adapt=adapt, jobs=jobs)
     from dstl_cli.picture.inputs import find_inputs, plan_jobs, prepare_folders, split_done
-    from dstl_cli.run.batch import DenoiseRun
-    from dstl_cli.run.files import DenoiseOptions
+    from dstl_cli.run.files import DenoiseRun
 
     folders = [Path(path) for path in (output, residual, compare) if path is not None and path != "-"]
     found = find_inputs(inputs, recursive=recursive, made_suffix=suffix, results=folders)
@@ -109,8 +102,7 @@ def denoise(
     others = [] if save_transform is None else [save_transform]
     planned = plan_jobs(found, output, suffix=suffix, residual=residual, compare=compare, others=others)
     todo, done_before = split_done(planned, resume=resume, force=force, others=others)
-    chosen = DenoiseOptions(deviation, request, save_transform, strip=strip, force=force, resume=resume)
-    run = DenoiseRun(chosen, found, todo, done_before)
+    run = DenoiseRun(found, todo, done_before, deviation, request, save_transform, strip, force, resume)
     if dry_run:
         _list_plan(run)
         return
@@ -123,13 +115,6 @@ def denoise(
         print_json("denoise", settings=settings, files=run.records, summary=run.summary)
     if run.summary["failed"]:
         raise typer.Exit(1)
-
-
-def _check_names(suffix: str, output: str, json: bool) -> None:
-    if not suffix or "/" in suffix or "\\" in suffix:
-        raise UsageProblem(f"--suffix is a piece of a file name such as _denoised, not {suffix!r}.")
-    if output == "-" and json:
-        raise UsageProblem("--json and the picture cannot both go to standard output; give a file with --output.")
 
 
 def _list_plan(run: "DenoiseRun") -> None:

@@ -1,4 +1,4 @@
-"""Options that several commands share, written once, and the checks that turn them into settings."""
+"""Options: those that several commands share, the checks that turn them into settings, and a help in words."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,17 +8,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from dstl_cli.base.checks import check_sigma
 from dstl_cli.base.names import display_name
-from dstl_cli.cli.command import EXPERTS, FILES, LEARNING, OUTPUT, choices
 from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
+from dstl_cli.learning.methods import METHODS
+from dstl_cli.transforms.canonical import CANONICAL
 
 if TYPE_CHECKING:
     from dstl_cli.denoising.pipeline import Request
 
 Made = TypeVar("Made")
+EVERYDAY, FILES, LEARNING, EXPERTS, OUTPUT = "Everyday", "Folders and files", "Learning", "Experts", "What is said"
+KINDS = {"int": "N", "float": "X", "str": "TEXT", "path": "PATH"}
+
+
+def choices(option: str) -> list[str]:
+    """The names that an option takes, as they are registered now; none for other options."""
+    names = {
+        "quality": [entry.name for entry in QUALITIES if not entry.preset],
+        "preset": [entry.name for entry in QUALITIES if entry.preset],
+        "method": list(METHODS.names),
+        "canonical": list(CANONICAL.names),
+    }
+    return names.get(option, [])
 
 
 def option(panel: str, help: str, *names: str, shown: str | bool = True, **more: Any) -> Any:
@@ -27,9 +42,9 @@ def option(panel: str, help: str, *names: str, shown: str | bool = True, **more:
 
 
 def setting_option(name: str, help: str, *, panel: str = EXPERTS, shown: str = "", **more: Any) -> Any:
-    """An option for a setting, with the defaults of the qualities unless `shown`; its choices are those registered."""
+    """An option for a setting, its default in words, and the registered names as choices."""
     completion = {"autocompletion": lambda: choices(name)} if choices(name) else {}
-    return option(panel, help, shown=shown or defaults(name), **completion, **more)
+    return option(panel, help, shown=shown or defaults(name) or True, **completion, **more)
 
 
 def setting(name: str, kind: type[Any], help: str, **more: Any) -> Parameter:
@@ -97,11 +112,10 @@ def parse_sigma(text: str) -> float | None:
 
 def parse_numbers(text: str, option: str) -> list[float]:
     """Comma-separated noise deviations."""
-    values = [parse_sigma(part) for part in text.split(",") if part.strip()]
-    numbers = [value for value in values if value is not None]
-    if not numbers or len(numbers) < len(values):
+    numbers = [parse_sigma(part) for part in text.split(",") if part.strip()]
+    if not numbers or None in numbers:
         raise UsageProblem(f"{option} takes numbers separated by commas, not {text!r}.")
-    return numbers
+    return [number for number in numbers if number is not None]
 
 
 def parse_names(text: str, option: str, known: Sequence[str] = ()) -> list[str]:
@@ -182,7 +196,33 @@ def checked(make: Callable[..., Made], settings: Mapping[str, object], others: t
     try:
         return make(**given)
     except ValueError as error:
-        text = str(error)
-        name = text.split(" ", 1)[0]
-        known = name in (*settings, *others)
-        raise UsageProblem(f"--{name.replace('_', '-')}{text[len(name) :]}" if known else text) from None
+        name, _, rest = str(error).partition(" ")
+        option = f"--{name.replace('_', '-')}" if name in (*settings, *others) else name
+        raise UsageProblem(f"{option} {rest}") from None
+
+
+class _HelpInWords:
+    """What names the kinds of values of all parameters before the help is printed."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        for param in self.get_params(ctx):  # type: ignore[attr-defined]
+            if param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: None
+                param._usage_display_name = lambda name=param.display_name_raw: name
+            elif param.is_flag:
+                param.metavar = ""
+            elif param.metavar is None:
+                kind = param.display_type(ctx).strip("<>").split()[0]
+                param.metavar = "|".join(choices(param.name)) or KINDS.get(kind, kind)
+            if param.name == "help":
+                param.rich_help_panel = OUTPUT
+        super().format_help(ctx, formatter)  # type: ignore[misc]
+
+
+class Command(_HelpInWords, TyperCommand):
+    """A command with such a help."""
+
+
+class Group(_HelpInWords, TyperGroup):
+    """Commands with such a help."""
