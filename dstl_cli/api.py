@@ -6,11 +6,12 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Pixels
 from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.survey import Request, channel_sigmas
-from dstl_cli.learning.collection_settings import CollectionSettings
 from dstl_cli.learning.on_collection import learn_from_pictures
+from dstl_cli.learning.settings import CollectionSettings
 from dstl_cli.measure.metrics import peak_signal_noise_ratio as peak_signal_noise_ratio
 from dstl_cli.measure.metrics import structural_similarity as structural_similarity
 from dstl_cli.pixels.colour import check_pixels, luminance, root_mean_square
@@ -18,7 +19,6 @@ from dstl_cli.transforms.ready import ready_transform
 from dstl_cli.transforms.transform import Transform as Transform
 
 Pixel = TypeVar("Pixel", bound=np.generic)
-Pixels = NDArray[np.generic]
 
 
 def denoise(

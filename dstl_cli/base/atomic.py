@@ -48,8 +48,9 @@ def atomic_output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
         with _writing_errors(path), path.open("wb") as device:
             device.write(buffer.getbuffer())
         return
-    if not overwrite and os.path.lexists(path):
-        raise _already_exists(path)
+    with _writing_errors(path):
+        if not overwrite and os.path.lexists(path):
+            raise FileExistsError
     temporary, stream = _create_temporary(path)
     try:
         try:
@@ -165,18 +166,15 @@ def _put_in_place(temporary: Path, path: Path, overwrite: bool) -> None:
     between is replaced.
     """
     with _writing_errors(path):
-        try:
-            for give_name in () if overwrite else (os.link, _rename_exclusively):
-                try:
-                    give_name(temporary, path)
-                    return
-                except OSError as error:
-                    if error.errno not in _UNSUPPORTED:
-                        raise
-            if not overwrite and os.path.lexists(path):
-                raise FileExistsError
-        except FileExistsError:
-            raise _already_exists(path) from None
+        for give_name in () if overwrite else (os.link, _rename_exclusively):
+            try:
+                give_name(temporary, path)
+                return
+            except OSError as error:
+                if error.errno not in _UNSUPPORTED:
+                    raise
+        if not overwrite and os.path.lexists(path):
+            raise FileExistsError
         os.replace(temporary, path)
 
 
@@ -194,10 +192,6 @@ def _rename_exclusively(temporary: Path, path: Path) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _already_exists(path: Path) -> FileProblem:
-    return FileProblem(f"{display_name(path)} already exists; use --force to overwrite it.")
-
-
 @contextmanager
 def _writing_errors(path: Path) -> Iterator[None]:
     """Turn whatever the system answers to an attempt to write a file into one sentence."""
@@ -206,7 +200,9 @@ def _writing_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileExistsError):
+            sentence = f"{name} already exists; use --force to overwrite it."
+        elif isinstance(error, FileNotFoundError):
             sentence = f"{name} cannot be written because the folder {folder} does not exist; make it first."
         elif isinstance(error, NotADirectoryError):
             sentence = f"{name} cannot be written because {folder} is not a folder; choose another output."
