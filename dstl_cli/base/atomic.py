@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TEMPORARY_SUFFIX = ".dstl-tmp"
 _TEMPORARY_NAME = re.compile(r"\..*\.(\d+)-[0-9a-f]{16}" + re.escape(TEMPORARY_SUFFIX), re.DOTALL)
 _LONGEST_NAME = 255
+_unfinished: set[Path] = set()  # temporary files of this process, from before they are made until they are gone
 # What disks without hard links or exclusive renames answer.
 _UNSUPPORTED = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
@@ -66,8 +67,19 @@ def atomic_output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
         if sys.platform == "win32":
             _put_in_place(temporary, path, overwrite)
     finally:
-        with contextlib.suppress(OSError):  # already renamed, or a leftover that the next run removes
-            temporary.unlink()
+        _remove(temporary)
+
+
+def remove_unfinished() -> None:
+    """Remove what an interrupt left that came between two steps of `atomic_output`."""
+    for temporary in tuple(_unfinished):
+        _remove(temporary)
+
+
+def _remove(temporary: Path) -> None:
+    with contextlib.suppress(OSError):  # already renamed, or a leftover that the next run removes
+        temporary.unlink()
+    _unfinished.discard(temporary)
 
 
 def remove_stale_temporaries(folder: Path) -> int:
@@ -111,12 +123,13 @@ def _create_temporary(path: Path) -> tuple[Path, BinaryIO]:
         stem = os.fsencode(path.name)[: _LONGEST_NAME - len(tail) - 1]
         temporary = path.with_name("." + os.fsdecode(stem).encode("utf-8", "ignore").decode() + tail)
         with _writing_errors(path):
+            _unfinished.add(temporary)
             handle = os.open(temporary, flags, 0o666)
             try:
                 if _lock(handle) is not False and os.fstat(handle).st_nlink > 0:
                     return temporary, io.BufferedRandom(_OutputFile(handle, path))
             except OSError:
-                temporary.unlink()
+                _remove(temporary)
                 os.close(handle)
                 raise
             os.close(handle)  # someone tidying the folder was quicker than our lock

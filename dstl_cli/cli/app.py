@@ -59,6 +59,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(**options)
         except KeyboardInterrupt:
+            from dstl_cli.base.atomic import remove_unfinished
+
+            remove_unfinished()
             raise Interrupted from None
         finally:
             compiling.listen(None)
