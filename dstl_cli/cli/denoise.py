@@ -72,6 +72,8 @@ def denoise(
     settings: Mapping[str, Any],
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
+    max_memory: options.MaxMemory = None,
+    scratch: options.Scratch = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     verbose: Annotated[bool, option(OUTPUT, "Show the learning, iteration by iteration.", "--verbose", "-v")] = False,
@@ -91,7 +93,8 @@ def denoise(
         raise UsageProblem("--json and the picture cannot both go to standard output; give a file with --output.")
     if deviation == 0 and save_transform is not None:
         raise UsageProblem("--save-transform keeps what is learnt, which is nothing with --sigma 0; leave one out.")
-    request = options.build_request(name, given, transform=transform, adapt=adapt, jobs=jobs)
+    memory = options.chosen_memory(max_memory, scratch)
+    request = options.build_request(name, given, transform=transform, adapt=adapt, jobs=jobs, memory=memory)
     from dstl_cli.picture.inputs import find_inputs, plan_jobs, prepare_folders, split_done
     from dstl_cli.run.files import DenoiseRun
 

@@ -1,6 +1,7 @@
 """Options: those that several commands share, the checks that turn them into settings, and a help in words."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -12,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dstl_cli.base.checks import check_sigma
 from dstl_cli.base.names import display_name
+from dstl_cli.base.scratch import Memory
 from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
 from dstl_cli.learning.methods import METHODS
@@ -94,6 +96,12 @@ Seed = Annotated[int, option(EXPERTS, "Seed of the random patches (and of added 
 Jobs = Annotated[
     int | None, option(EXPERTS, "Threads; the result is the same for any number.", min=1, shown="all cores")
 ]
+MaxMemory = Annotated[
+    str | None, option(EXPERTS, "Memory for the work on a picture.", metavar="600M|2G", shown="half of the machine's")
+]
+Scratch = Annotated[
+    Path | None, option(EXPERTS, "Folder for what does not fit into memory.", metavar="DIR", shown="TMPDIR")
+]
 Force = Annotated[bool, option(FILES, "Overwrite existing outputs (never an input).", "--force", "-f")]
 Plot = Annotated[Path | None, option(FILES, "Draw it as a PNG too.", metavar="FILE.png")]
 Recursive = Annotated[bool, option(FILES, "Go into sub-folders.", "--recursive", "-r")]
@@ -108,6 +116,18 @@ def parse_sigma(text: str) -> float | None:
         return check_sigma(float(text))
     except ValueError:
         raise UsageProblem(f"--sigma takes a number of at least 0, or auto, not {text!r}.") from None
+
+
+def chosen_memory(most: str | None, scratch: Path | None) -> Memory:
+    """How much memory the work may take, given as 600M or 2G, and where the rest goes."""
+    if scratch is not None and not scratch.is_dir():
+        raise UsageProblem(f"--scratch takes a folder that exists, not {display_name(scratch)}.")
+    if most is None:
+        return Memory(None, scratch)
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGT]?)(?:i?B)?", most.strip(), re.IGNORECASE)
+    if not found or float(found[1]) == 0:
+        raise UsageProblem(f"--max-memory takes an amount such as 600M or 2G, not {most!r}.")
+    return Memory(int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")), scratch)
 
 
 def parse_numbers(text: str, option: str) -> list[float]:
@@ -174,6 +194,7 @@ def build_request(
     transform: Path | None = None,
     adapt: bool = False,
     jobs: int | None = None,
+    memory: Memory | None = None,
 ) -> "Request":
     """The request that the options make; what has no effect or is out of range is refused before a file is read."""
     entry, kept = QUALITIES[quality], transform is not None
@@ -184,7 +205,7 @@ def build_request(
     from dstl_cli.transforms.ready import ready_transform
 
     loaded = load_transform(transform).transform if transform is not None else None
-    return Request(entry, made, TransformSource(loaded, adapt, ready_transform), jobs)
+    return Request(entry, made, TransformSource(loaded, adapt, ready_transform), jobs, memory or Memory())
 
 
 def checked(make: Callable[..., Made], settings: Mapping[str, object], others: tuple[str, ...] = ()) -> Made:
