@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dstl_cli.learning.collection_settings import CollectionSettings
 from dstl_cli.learning.on_collection import Trained, Training, TrainingSet
+from dstl_cli.learning.settings import CollectionSettings
 from dstl_cli.measure.paper_experiments import FIGURE_LEVEL, FIGURE_PATCH_SIZE, figure_shard
 from dstl_cli.picture.read import read_picture
 

@@ -12,22 +12,30 @@ from dstl_cli.version import __version__
 
 if TYPE_CHECKING:
     from dstl_cli.api import (
+        Box,
+        Plan,
         Transform,
         denoise,
+        denoise_region,
         estimate_noise,
         learn_transform,
         peak_signal_noise_ratio,
         structural_similarity,
+        survey,
     )
 
 __all__ = [
+    "Box",
+    "Plan",
     "Transform",
     "__version__",
     "denoise",
+    "denoise_region",
     "estimate_noise",
     "learn_transform",
     "peak_signal_noise_ratio",
     "structural_similarity",
+    "survey",
 ]
 
 

@@ -13,7 +13,11 @@ def program() -> None:
     It ends at once: taking the interpreter and the compiler apart would take a tenth of a second, and the operating
     system does it anyway. Whatever nobody foresaw is one sentence too; --debug shows where it came from.
     """
-    _fill_closed_streams()
+    for number in range(3):  # no file of ours may get the number of a closed stream, which libraries print to
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
     code: object = 1
     try:
         from dstl_cli.cli.app import main
@@ -36,15 +40,6 @@ def program() -> None:
         except (OSError, ValueError, AttributeError):  # nobody listens any more
             code = code or 1
     os._exit(code if isinstance(code, int) else 1)
-
-
-def _fill_closed_streams() -> None:
-    """Put /dev/null where a standard stream is closed: a file of ours must not get a number that libraries print to."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
 if __name__ == "__main__":

@@ -1,24 +1,29 @@
 """The Python interface: arrays in, arrays out. What `dstl_cli` offers is defined or imported by its own name here."""
 
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Pixels
 from dstl_cli.denoising.pipeline import denoise_pixels
+from dstl_cli.denoising.pipeline import denoise_region as region_of
+from dstl_cli.denoising.plan import Plan as Plan
 from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.survey import Request, channel_sigmas
-from dstl_cli.learning.collection_settings import CollectionSettings
+from dstl_cli.denoising.survey import survey as survey_source
 from dstl_cli.learning.on_collection import learn_from_pictures
+from dstl_cli.learning.settings import CollectionSettings
 from dstl_cli.measure.metrics import peak_signal_noise_ratio as peak_signal_noise_ratio
 from dstl_cli.measure.metrics import structural_similarity as structural_similarity
 from dstl_cli.pixels.colour import check_pixels, luminance, root_mean_square
+from dstl_cli.pixels.planes import Box as Box
+from dstl_cli.pixels.source import ArraySource, PixelSource
 from dstl_cli.transforms.ready import ready_transform
 from dstl_cli.transforms.transform import Transform as Transform
 
 Pixel = TypeVar("Pixel", bound=np.generic)
-Pixels = NDArray[np.generic]
 
 
 def denoise(
@@ -93,9 +98,91 @@ def denoise(
     (64, 64)
     """
     settings = _given(locals(), without=("array", "sigma", "quality", "transform", "adapt", "jobs"))
-    source = TransformSource(transform, adapt, ready_transform)
-    request = Request.named(quality, source=source, jobs=jobs, **settings)
+    request = _request(quality, transform, adapt, jobs, settings)
     return cast("NDArray[Pixel]", denoise_pixels(array, sigma, request).pixels)
+
+
+class Settings(TypedDict, total=False):
+    """The settings of `denoise` by name, with the same meanings."""
+
+    method: str
+    canonical: str
+    patch_size: int
+    stride: int
+    error_scale: float
+    max_condition: float
+    density: float
+    iterations: int
+    rounds: int
+    train_patches: int
+    seed: int
+
+
+def survey(
+    picture: Pixels | PixelSource,
+    *,
+    sigma: float | None = None,
+    quality: str = "standard",
+    transform: Transform | None = None,
+    adapt: bool = False,
+    jobs: int | None = None,
+    **settings: Unpack[Settings],
+) -> Plan:
+    """Look at a whole picture once, and plan how any part of it is denoised.
+
+    Parameters
+    ----------
+    picture : array, or an object with shape, dtype and window(box)
+        What `denoise` takes, or where its pixels can be had in parts: a picture that does not fit into memory. Every
+        pixel is looked at once, and a bounded sample of windows for noise and learning.
+    sigma, quality, transform, adapt, jobs, **settings
+        As for `denoise`.
+
+    Returns
+    -------
+    Plan
+        `plan.window(box)` is the part of the picture that `denoise_region` needs for a box, `plan.to_json()` tells all
+        that decides the result. It can be pickled.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dstl_cli import Box, survey
+    >>> noisy = np.random.default_rng(0).normal(128, 20, (800, 600))
+    >>> plan = survey(noisy, sigma=20, quality="fast")
+    >>> plan.window(Box(top=300, left=300, bottom=310, right=310))
+    Box(top=192, left=0, bottom=393, right=600)
+    """
+    request = _request(quality, transform, adapt, jobs, _given(dict(settings), without=()))
+    return survey_source(ArraySource(picture) if isinstance(picture, np.ndarray) else picture, sigma, request)
+
+
+def denoise_region(window: NDArray[Pixel], box: Box, plan: Plan, *, jobs: int | None = None) -> NDArray[Pixel]:
+    """Denoise a box of a picture: the same bytes as there in the whole denoised picture.
+
+    Parameters
+    ----------
+    window : (h, w) or (h, w, 3) array
+        The pixels of `plan.window(box)`.
+    box : Box
+        Rows top to bottom and columns left to right of the picture, the last ones not included.
+    plan : Plan
+        What `survey` made of the picture.
+    jobs : int, optional
+        Threads, all cores if not given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dstl_cli import Box, denoise, denoise_region, survey
+    >>> noisy = np.random.default_rng(0).normal(128, 20, (300, 200))
+    >>> plan, box = survey(noisy, sigma=20), Box(top=100, left=50, bottom=110, right=60)
+    >>> needed = plan.window(box)
+    >>> part = denoise_region(noisy[needed.top:needed.bottom, needed.left:needed.right], box, plan)
+    >>> np.array_equal(part, denoise(noisy, sigma=20)[100:110, 50:60])
+    True
+    """
+    return cast("NDArray[Pixel]", region_of(window, box, plan, jobs=jobs))
 
 
 def estimate_noise(array: Pixels) -> float:
@@ -197,6 +284,13 @@ def learn_transform(
     """
     settings = CollectionSettings.of(**_given(locals(), without=("images",)))
     return learn_from_pictures([luminance(image) for image in images], settings).transform
+
+
+def _request(
+    quality: str, transform: Transform | None, adapt: bool, jobs: int | None, settings: dict[str, Any]
+) -> Request:
+    source = TransformSource(transform, adapt, ready_transform)
+    return Request.named(quality, source=source, jobs=jobs, **settings)
 
 
 def _given(arguments: dict[str, Any], without: tuple[str, ...]) -> dict[str, Any]:

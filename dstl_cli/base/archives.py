@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dstl_cli.base.arrays import Arrays
+
 
 class NotAnArchive(ValueError):
     """The file is something else."""
@@ -22,3 +24,14 @@ def open_archive(path: Path) -> Iterator[Any]:
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as entries:
             yield entries
+
+
+def named_under(prefix: str, arrays: Arrays) -> Arrays:
+    """The arrays under `prefix.` and their names."""
+    return {f"{prefix}.{key}": value for key, value in arrays.items()}
+
+
+def entries_under(prefix: str, arrays: Arrays) -> Arrays:
+    """The arrays under `prefix.`, by their own names."""
+    start = f"{prefix}."
+    return {key.removeprefix(start): value for key, value in arrays.items() if key.startswith(start)}

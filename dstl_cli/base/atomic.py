@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TEMPORARY_SUFFIX = ".dstl-tmp"
 _TEMPORARY_NAME = re.compile(r"\..*\.(\d+)-[0-9a-f]{16}" + re.escape(TEMPORARY_SUFFIX), re.DOTALL)
 _LONGEST_NAME = 255
+_unfinished: set[Path] = set()  # temporary files of this process, from before they are made until they are gone
 # What disks without hard links or exclusive renames answer.
 _UNSUPPORTED = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
@@ -48,8 +49,9 @@ def atomic_output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
         with _writing_errors(path), path.open("wb") as device:
             device.write(buffer.getbuffer())
         return
-    if not overwrite and os.path.lexists(path):
-        raise _already_exists(path)
+    with _writing_errors(path):
+        if not overwrite and os.path.lexists(path):
+            raise FileExistsError
     temporary, stream = _create_temporary(path)
     try:
         try:
@@ -65,8 +67,19 @@ def atomic_output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
         if sys.platform == "win32":
             _put_in_place(temporary, path, overwrite)
     finally:
-        with contextlib.suppress(OSError):  # already renamed, or a leftover that the next run removes
-            temporary.unlink()
+        _remove(temporary)
+
+
+def remove_unfinished() -> None:
+    """Remove what an interrupt left that came between two steps of `atomic_output`."""
+    for temporary in tuple(_unfinished):
+        _remove(temporary)
+
+
+def _remove(temporary: Path) -> None:
+    with contextlib.suppress(OSError):  # already renamed, or a leftover that the next run removes
+        temporary.unlink()
+    _unfinished.discard(temporary)
 
 
 def remove_stale_temporaries(folder: Path) -> int:
@@ -110,12 +123,13 @@ def _create_temporary(path: Path) -> tuple[Path, BinaryIO]:
         stem = os.fsencode(path.name)[: _LONGEST_NAME - len(tail) - 1]
         temporary = path.with_name("." + os.fsdecode(stem).encode("utf-8", "ignore").decode() + tail)
         with _writing_errors(path):
+            _unfinished.add(temporary)
             handle = os.open(temporary, flags, 0o666)
             try:
                 if _lock(handle) is not False and os.fstat(handle).st_nlink > 0:
                     return temporary, io.BufferedRandom(_OutputFile(handle, path))
             except OSError:
-                temporary.unlink()
+                _remove(temporary)
                 os.close(handle)
                 raise
             os.close(handle)  # someone tidying the folder was quicker than our lock
@@ -165,18 +179,15 @@ def _put_in_place(temporary: Path, path: Path, overwrite: bool) -> None:
     between is replaced.
     """
     with _writing_errors(path):
-        try:
-            for give_name in () if overwrite else (os.link, _rename_exclusively):
-                try:
-                    give_name(temporary, path)
-                    return
-                except OSError as error:
-                    if error.errno not in _UNSUPPORTED:
-                        raise
-            if not overwrite and os.path.lexists(path):
-                raise FileExistsError
-        except FileExistsError:
-            raise _already_exists(path) from None
+        for give_name in () if overwrite else (os.link, _rename_exclusively):
+            try:
+                give_name(temporary, path)
+                return
+            except OSError as error:
+                if error.errno not in _UNSUPPORTED:
+                    raise
+        if not overwrite and os.path.lexists(path):
+            raise FileExistsError
         os.replace(temporary, path)
 
 
@@ -194,10 +205,6 @@ def _rename_exclusively(temporary: Path, path: Path) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _already_exists(path: Path) -> FileProblem:
-    return FileProblem(f"{display_name(path)} already exists; use --force to overwrite it.")
-
-
 @contextmanager
 def _writing_errors(path: Path) -> Iterator[None]:
     """Turn whatever the system answers to an attempt to write a file into one sentence."""
@@ -206,7 +213,9 @@ def _writing_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileExistsError):
+            sentence = f"{name} already exists; use --force to overwrite it."
+        elif isinstance(error, FileNotFoundError):
             sentence = f"{name} cannot be written because the folder {folder} does not exist; make it first."
         elif isinstance(error, NotADirectoryError):
             sentence = f"{name} cannot be written because {folder} is not a folder; choose another output."

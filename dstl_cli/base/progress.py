@@ -15,8 +15,7 @@ def part_of(progress: Progress | None, start: float, whole: float, size: float =
 class Announcement:
     """Something deep in the work that is worth a word: whoever listens is told once, and need not be known there."""
 
-    def __init__(self) -> None:
-        self._tell: Callable[[], None] | None = None
+    _tell: Callable[[], None] | None = None
 
     def listen(self, tell: Callable[[], None] | None) -> None:
         """Call `tell` the next time it happens, and only then."""

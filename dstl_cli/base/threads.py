@@ -22,16 +22,12 @@ class _OneThread:
     holders = 0
     before: Sequence[int] = ()
 
-    def take(self, libraries: list[Any]) -> None:
-        """Set one thread unless somebody did before."""
+    def count(self, step: int, libraries: list[Any]) -> None:
+        """Somebody comes (1) or goes (-1)."""
         if self.holders == 0:
             self.before = [library.get_num_threads() for library in libraries]
             _set_threads(libraries, [1] * len(libraries))
-        self.holders += 1
-
-    def release(self, libraries: list[Any]) -> None:
-        """Restore the numbers unless somebody else still holds it."""
-        self.holders -= 1
+        self.holders += step
         if self.holders == 0:
             _set_threads(libraries, self.before)
 
@@ -70,14 +66,14 @@ def one_blas_thread() -> Iterator[None]:
     """
     shared, own = _blas_libraries()
     with _lock:
-        _in_process.take(shared)
-        _in_thread.take(own)
+        _in_process.count(1, shared)
+        _in_thread.count(1, own)
     try:
         yield
     finally:
         with _lock:
-            _in_thread.release(own)
-            _in_process.release(shared)
+            _in_thread.count(-1, own)
+            _in_process.count(-1, shared)
 
 
 def in_order(run: Callable[[Part], Result], parts: Iterable[Part], jobs: int) -> Iterator[Result]:
@@ -86,7 +82,7 @@ def in_order(run: Callable[[Part], Result], parts: Iterable[Part], jobs: int) ->
         if jobs == 1:
             yield from map(run, parts)
             return
-        with ThreadPoolExecutor(jobs, initializer=lambda: _in_thread.take(_blas_libraries()[1])) as pool:
+        with ThreadPoolExecutor(jobs, initializer=lambda: _in_thread.count(1, _blas_libraries()[1])) as pool:
             waiting: deque[Future[Result]] = deque()
             try:
                 for part in parts:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import FrameType
-from typing import Annotated, Any, ParamSpec, cast
+from typing import Annotated, Any, cast
 
 import typer
 
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import compiling
 from dstl_cli.cli import denoise, evaluate, inspect, reproduce, train
-from dstl_cli.cli.command import Command, Group
 from dstl_cli.cli.console import report_error
+from dstl_cli.cli.options import Command, Group
 from dstl_cli.errors import DstlError, Interrupted, UsageProblem
 from dstl_cli.version import __version__
 
@@ -47,21 +47,21 @@ def root(
     """Denoise pictures with transforms learnt on them: doubly sparse and explicitly conditioned."""
 
 
-P = ParamSpec("P")
-
-
-def guarded(command: Callable[P, None]) -> Callable[P, None]:
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
     """A command with what all commands share: how much it says, and Ctrl-C as an error of ours."""
 
     @wraps(command)
-    def run(*arguments: P.args, **options: P.kwargs) -> None:
+    def run(**options: Any) -> None:
         if options.get("quiet") and options.get("verbose"):
             raise UsageProblem("--quiet and --verbose contradict each other; give one of them.")
         if not (options.get("quiet") or options.get("json")):
             compiling.listen(lambda: report_error(COMPILING))
         try:
-            command(*arguments, **options)
+            command(**options)
         except KeyboardInterrupt:
+            from dstl_cli.base.atomic import remove_unfinished
+
+            remove_unfinished()
             raise Interrupted from None
         finally:
             compiling.listen(None)
@@ -69,10 +69,8 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-app.command("denoise", cls=Command)(guarded(denoise.denoise))
-app.command("train", cls=Command)(guarded(train.train))
-app.command("evaluate", cls=Command)(guarded(evaluate.evaluate))
-app.command("inspect", cls=Command)(guarded(inspect.inspect))
+for command in (denoise.denoise, train.train, evaluate.evaluate, inspect.inspect):
+    app.command(command.__name__, cls=Command)(guarded(command))
 paper = typer.Typer(cls=Group, help=reproduce.HELP, no_args_is_help=True)
 paper.command("table", cls=Command)(guarded(reproduce.table))
 paper.command("figure", cls=Command)(guarded(reproduce.figure))

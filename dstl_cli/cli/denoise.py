@@ -1,30 +1,41 @@
 """`dstl denoise`: pictures in, denoised pictures out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
-from dstl_cli.cli.command import EVERYDAY, EXPERTS, FILES, LEARNING, OUTPUT, choices
 from dstl_cli.cli.console import print_json, progress_bar, report_error
-from dstl_cli.cli.options import option, setting
+from dstl_cli.cli.options import EVERYDAY, FILES, LEARNING, OUTPUT, option, setting, setting_option, with_settings
 from dstl_cli.denoising.qualities import QUALITIES
 from dstl_cli.errors import UsageProblem
 from dstl_cli.learning.methods import METHODS
 
 if TYPE_CHECKING:
     from dstl_cli.denoising.pipeline import DenoiseRecord
-    from dstl_cli.run.batch import DenoiseRun
+    from dstl_cli.run.files import DenoiseRun
 
-QUALITY_SETTINGS = frozenset().union(*(entry.setting_names for entry in QUALITIES))
+QUALITY_HELP = f"How much work it may be. {options.in_words(entry for entry in QUALITIES if not entry.preset)}"
+METHOD_HELP = f"How the transform is learnt. {options.in_words(METHODS)}"
 
 
+@with_settings(
+    setting("preset", str, "Settings by name instead of a quality: paper is the paper's protocol."),
+    setting("patch_size", int, "Side of a patch in pixels."),
+    setting("stride", int, "Step between patches (rows of patches, but for paper); 1 is best."),
+    setting("error_scale", float, "C of the coder: larger removes more."),
+    setting("max_condition", float, "Bound on the condition number of T (rho)."),
+    setting("density", float, "Share of nonzero entries T may have."),
+    setting("iterations", int, "Learning iterations (for paper: in a round)."),
+    setting("rounds", int, "Only for paper: rounds, each on new patches.", shown="20, 5 above sigma 50"),
+    setting("train_patches", int, "Patches to learn from (for paper: in a round)."),
+)
 def denoise(
-    ctx: typer.Context,
+    *,
     inputs: Annotated[
         list[str],
         typer.Argument(metavar="PICTURE...", help="Pictures, folders, patterns like '*.png', or - for stdin."),
@@ -36,15 +47,7 @@ def denoise(
     sigma: Annotated[
         str, option(EVERYDAY, "Noise deviation on the 0-255 scale (float files: in their units).", metavar="X|auto")
     ] = "auto",
-    quality: Annotated[
-        str | None,
-        option(
-            EVERYDAY,
-            f"How much work it may be. {options.in_words(entry for entry in QUALITIES if not entry.preset)}",
-            shown="standard",
-            autocompletion=lambda: choices("quality"),
-        ),
-    ] = None,
+    quality: Annotated[str | None, setting_option("quality", QUALITY_HELP, panel=EVERYDAY, shown="standard")] = None,
     compare: Annotated[
         Path | None, option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.")
     ] = None,
@@ -57,10 +60,7 @@ def denoise(
     dry_run: Annotated[bool, option(FILES, "Only list what would be read, written and skipped.", "--dry-run")] = False,
     suffix: Annotated[str, option(FILES, "What is added to the name beside the input.", metavar="_WORD")] = "_denoised",
     strip: Annotated[bool, option(FILES, "Leave out profile, EXIF, resolution and comments.", "--strip")] = False,
-    method: Annotated[
-        str | None,
-        setting(f"How the transform is learnt. {options.in_words(METHODS)}", "method", panel=LEARNING, metavar="NAME"),
-    ] = None,
+    method: Annotated[str | None, setting_option("method", METHOD_HELP, panel=LEARNING, metavar="NAME")] = None,
     transform: Annotated[
         Path | None, option(LEARNING, "Use this learnt transform instead of learning one.", metavar="T.npz")
     ] = None,
@@ -69,27 +69,11 @@ def denoise(
         Path | None, option(LEARNING, "Keep the learnt transform (one picture).", metavar="T.npz")
     ] = None,
     canonical: options.Canonical = None,
-    preset: Annotated[
-        str | None, option(EXPERTS, "Settings by name instead of a quality: paper is the paper's protocol.")
-    ] = None,
-    patch_size: Annotated[int | None, setting("Side of a patch in pixels.", "patch_size")] = None,
-    stride: Annotated[
-        int | None, setting("Step between patches (rows of patches, but for paper); 1 is best.", "stride")
-    ] = None,
-    error_scale: Annotated[float | None, setting("C of the coder: larger removes more.", "error_scale")] = None,
-    max_condition: Annotated[
-        float | None, setting("Bound on the condition number of T (rho).", "max_condition")
-    ] = None,
-    density: Annotated[float | None, setting("Share of nonzero entries T may have.", "density")] = None,
-    iterations: Annotated[int | None, setting("Learning iterations (for paper: in a round).", "iterations")] = None,
-    rounds: Annotated[
-        int | None, option(EXPERTS, "Only for paper: rounds, each on new patches.", shown="20, 5 above sigma 50")
-    ] = None,
-    train_patches: Annotated[
-        int | None, setting("Patches to learn from (for paper: in a round).", "train_patches")
-    ] = None,
+    settings: Mapping[str, Any],
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
+    max_memory: options.MaxMemory = None,
+    scratch: options.Scratch = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     verbose: Annotated[bool, option(OUTPUT, "Show the learning, iteration by iteration.", "--verbose", "-v")] = False,
@@ -99,16 +83,20 @@ def denoise(
 
     Example: dstl denoise noisy.png --sigma 20
     """
+    given = {"method": method, "canonical": canonical, **settings, "seed": seed}
+    preset = given.pop("preset")
     name = options.chosen_quality(quality, preset)
     deviation = options.parse_sigma(sigma)
-    _check_names(suffix, output or ("-" if "-" in inputs else ""), json)
+    if not suffix or "/" in suffix or "\\" in suffix:
+        raise UsageProblem(f"--suffix is a piece of a file name such as _denoised, not {suffix!r}.")
+    if json and (output == "-" or (not output and "-" in inputs)):
+        raise UsageProblem("--json and the picture cannot both go to standard output; give a file with --output.")
     if deviation == 0 and save_transform is not None:
         raise UsageProblem("--save-transform keeps what is learnt, which is nothing with --sigma 0; leave one out.")
-    given = {key: value for key, value in ctx.params.items() if key in QUALITY_SETTINGS}
-    request = options.build_request(name, given, transform=transform, adapt=adapt, jobs=jobs)
+    memory = options.chosen_memory(max_memory, scratch)
+    request = options.build_request(name, given, transform=transform, adapt=adapt, jobs=jobs, memory=memory)
     from dstl_cli.picture.inputs import find_inputs, plan_jobs, prepare_folders, split_done
-    from dstl_cli.run.batch import DenoiseRun
-    from dstl_cli.run.files import DenoiseOptions
+    from dstl_cli.run.files import DenoiseRun
 
     folders = [Path(path) for path in (output, residual, compare) if path is not None and path != "-"]
     found = find_inputs(inputs, recursive=recursive, made_suffix=suffix, results=folders)
@@ -117,8 +105,7 @@ def denoise(
     others = [] if save_transform is None else [save_transform]
     planned = plan_jobs(found, output, suffix=suffix, residual=residual, compare=compare, others=others)
     todo, done_before = split_done(planned, resume=resume, force=force, others=others)
-    chosen = DenoiseOptions(deviation, request, save_transform, strip=strip, force=force, resume=resume)
-    run = DenoiseRun(chosen, found, todo, done_before)
+    run = DenoiseRun(found, todo, done_before, deviation, request, save_transform, strip, force, resume)
     if dry_run:
         _list_plan(run)
         return
@@ -131,13 +118,6 @@ def denoise(
         print_json("denoise", settings=settings, files=run.records, summary=run.summary)
     if run.summary["failed"]:
         raise typer.Exit(1)
-
-
-def _check_names(suffix: str, output: str, json: bool) -> None:
-    if not suffix or "/" in suffix or "\\" in suffix:
-        raise UsageProblem(f"--suffix is a piece of a file name such as _denoised, not {suffix!r}.")
-    if output == "-" and json:
-        raise UsageProblem("--json and the picture cannot both go to standard output; give a file with --output.")
 
 
 def _list_plan(run: "DenoiseRun") -> None:
@@ -161,24 +141,20 @@ def _list_plan(run: "DenoiseRun") -> None:
 def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose: bool) -> None:
     """Do the run and tell how it goes."""
     with progress_bar("denoise", shown=not quiet) as (progress, describe):
-        for outcome in run.all(progress, describe):
-            finished = outcome.finished
+        for record, finished in run.all(progress, describe):
             if finished is None:
-                report_error(outcome.error or "")
+                report_error(record["error"])
                 continue
             if not quiet:
                 how = f"sigma {finished.sigma:.3g} {finished.sigma_source}, {finished.seconds:.2f} s"
-                say(f"{outcome.name} -> {outcome.output}  ({how})")
+                say(f"{record['input']} -> {record['output']}  ({how})")
                 for text in finished.warnings:
-                    report_error(f"{outcome.name}: {text}")
+                    report_error(f"{record['input']}: {text}")
             if verbose:
                 _show_learning(finished.first_page)
     if run.found.several and not quiet:
-        say(
-            "{done} denoised, {failed} failed, {resumed} done before, {skipped} other files skipped.".format_map(
-                run.summary
-            )
-        )
+        ends = "{done} denoised, {failed} failed, {resumed} done before, {skipped} other files skipped."
+        say(ends.format_map(run.summary))
 
 
 def _show_learning(page: "DenoiseRecord") -> None:

@@ -1,34 +1,44 @@
 """`dstl evaluate`: PSNR and SSIM of pictures against clean ones, or of denoising after seeded noise was added."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
-from dstl_cli.cli.command import EVERYDAY, EXPERTS
 from dstl_cli.cli.console import number_or_dash, print_json, print_table, progress_bar, report_error, say
-from dstl_cli.cli.options import option
+from dstl_cli.cli.options import EVERYDAY, EXPERTS, option, setting, with_settings
 from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.transforms.canonical import CANONICAL
 
 if TYPE_CHECKING:
-    from dstl_cli.measure.means import Mean
-    from dstl_cli.measure.trials import Configuration
+    from dstl_cli.measure.trials import Configuration, Mean
     from dstl_cli.run.evaluation import Evaluation
 
 BELOW = 3  # the exit code of --min-psnr
 NOISE = "Adding noise"
 SSIM_KINDS = ("wang", "downsampled")
+QUALITY_HELP = f"Qualities: {', '.join(QUALITIES.names)}."
+METHOD_HELP = f"Methods: {', '.join(METHODS.names)}."
+CANONICAL_HELP = f"Canonical transforms: {', '.join(CANONICAL.names)}."
+FILE_HELP = "Also denoise with this learnt transform; may be repeated."
 
 
+@with_settings(
+    setting("quality", str, QUALITY_HELP, panel=EVERYDAY, metavar="NAME,...", shown=DEFAULT_QUALITY),
+    setting("method", str, METHOD_HELP, panel=NOISE, metavar="NAME,...", shown="that of the quality"),
+    setting("transform", list[Path], FILE_HELP, panel=NOISE, metavar="T.npz"),
+    setting("canonical", str, CANONICAL_HELP, panel=NOISE, metavar="NAME,..."),
+    setting("patch_size", int, "Side of a patch in pixels.", panel=NOISE),
+)
 def evaluate(
+    *,
     inputs: Annotated[
         list[str],
         typer.Argument(metavar="PICTURE...", help="Clean and denoised picture or folder; with --sigma: clean ones."),
@@ -36,28 +46,13 @@ def evaluate(
     sigma: Annotated[
         str | None, option(EVERYDAY, "Add noise of these deviations and denoise it.", metavar="X,...")
     ] = None,
-    quality: Annotated[
-        str | None,
-        option(EVERYDAY, f"Qualities: {', '.join(QUALITIES.names)}.", metavar="NAME,...", shown=DEFAULT_QUALITY),
-    ] = None,
+    recursive: options.Recursive = False,
+    force: options.Force = False,
+    settings: Mapping[str, Any],
     report: Annotated[
         Path | None, option(EVERYDAY, "Write tables and pictures to this HTML page.", metavar="FILE.html")
     ] = None,
     csv: Annotated[Path | None, option(EVERYDAY, "Write every row to this CSV file.", metavar="FILE.csv")] = None,
-    recursive: options.Recursive = False,
-    force: options.Force = False,
-    method: Annotated[
-        str | None,
-        option(NOISE, f"Methods: {', '.join(METHODS.names)}.", metavar="NAME,...", shown="that of the quality"),
-    ] = None,
-    transform: Annotated[
-        list[Path] | None, option(NOISE, "Also denoise with this learnt transform; may be repeated.", metavar="T.npz")
-    ] = None,
-    canonical: Annotated[
-        str | None,
-        option(NOISE, f"Canonical transforms: {', '.join(CANONICAL.names)}.", metavar="NAME,...", shown="dct"),
-    ] = None,
-    patch_size: Annotated[int | None, options.setting("Side of a patch in pixels.", "patch_size", panel=NOISE)] = None,
     repeats: Annotated[int, option(NOISE, "Repeat with so many different noises.", min=1)] = 1,
     ssim: Annotated[
         str,
@@ -74,10 +69,13 @@ def evaluate(
 
     Examples: dstl evaluate clean.png denoised.png; dstl evaluate clean/ --sigma 5,10,20 --method dct,procrustes
     """
-    _check_numbers(peak, min_psnr)
+    if not (math.isfinite(peak) and peak > 0):
+        raise UsageProblem(f"--peak takes a positive number, not {peak:g}.")
+    if min_psnr is not None and not math.isfinite(min_psnr):
+        raise UsageProblem(f"--min-psnr takes a number of decibels, not {min_psnr:g}.")
     options.parse_names(ssim, "--ssim", SSIM_KINDS)
     sigmas = None if sigma is None else list(dict.fromkeys(options.parse_numbers(sigma, "--sigma")))
-    if sigmas is None and (quality or method or canonical or patch_size or transform or repeats > 1):
+    if sigmas is None and (any(settings.values()) or repeats > 1):
         names = "--quality, --method, --canonical, --patch-size, --transform and --repeats"
         raise UsageProblem(f"{names} need --sigma, the noise to add.")
     from dstl_cli.measure.trials import Measures, NoisePlan
@@ -87,12 +85,10 @@ def evaluate(
 
     plan = None
     if sigmas is not None:
-        given = {"patch_size": patch_size, "seed": seed}
-        chosen = configurations(quality, method, canonical, transform or [], given, jobs)
-        plan = NoisePlan(sigmas, chosen, repeats, seed)
+        plan = NoisePlan(sigmas, configurations({**settings, "seed": seed}, jobs), repeats, seed)
     pairs = (paired if plan is None else clean_pictures)(inputs, recursive=recursive)
     files = [item.path for pair in pairs for item in pair if item is not None and item.path is not None]
-    options.check_outputs({"--csv": csv, "--report": report}, files + (transform or []), force=force)
+    options.check_outputs({"--csv": csv, "--report": report}, files + (settings["transform"] or []), force=force)
     run = Evaluation(pairs, Measures(peak, ssim), plan, wants_pictures=report is not None)
     with progress_bar("evaluate") as (progress, describe):
         for sentence in run.all(progress, describe):
@@ -113,56 +109,45 @@ def evaluate(
     _check_floor(run.means, min_psnr)
 
 
-def _check_numbers(peak: float, min_psnr: float | None) -> None:
-    if not (math.isfinite(peak) and peak > 0):
-        raise UsageProblem(f"--peak takes a positive number, not {peak:g}.")
-    if min_psnr is not None and not math.isfinite(min_psnr):
-        raise UsageProblem(f"--min-psnr takes a number of decibels, not {min_psnr:g}.")
-
-
-def configurations(
-    quality: str | None,
-    method: str | None,
-    canonical: str | None,
-    transforms: Sequence[Path],
-    settings: Mapping[str, object],
-    jobs: int | None = None,
-) -> "list[Configuration]":
+def configurations(settings: Mapping[str, Any], jobs: int | None = None) -> "list[Configuration]":
     """The ways of denoising that are to be compared, each under the name it has in the table.
 
     Every quality with every method and canonical transform, then every quality with every transform file.
     """
-    from dstl_cli.measure.trials import Configuration
 
     def names(text: str | None, option: str, known: tuple[str, ...]) -> list[str | None]:
         return [None] if text is None else [*options.parse_names(text, option, known)]
 
+    others = dict(settings)
+    named = ("quality", "method", "canonical", "transform")
+    quality, method, canonical, transforms = (others.pop(key, None) for key in named)
     qualities = options.parse_names(quality or DEFAULT_QUALITY, "--quality", QUALITIES.names)
     methods = names(method, "--method", METHODS.names)
     bases = names(canonical, "--canonical", CANONICAL.names)
     alone = bool(transforms) and quality is None and method is None and canonical is None
     found = []
     for name, chosen, basis in product(qualities, methods, bases) if not alone else ():
-        request = options.build_request(name, {"method": chosen, "canonical": basis, **settings}, jobs=jobs)
+        request = options.build_request(name, {"method": chosen, "canonical": basis, **others}, jobs=jobs)
         parts = [name if len(qualities) > 1 or (chosen is None and basis is None) else None, chosen, basis]
-        found.append(Configuration(" ".join(part for part in parts if part), request))
-    short = [path.name for path in transforms]
-    for path in dict.fromkeys(transforms):
+        found.append((" ".join(part for part in parts if part), request))
+    short = [path.name for path in transforms or ()]
+    for path in dict.fromkeys(transforms or ()):
         label = display_name(path.name if short.count(path.name) == 1 else path)
         for name in qualities:
             request = options.build_request(name, {"seed": settings["seed"]}, transform=path, jobs=jobs)
-            found.append(Configuration(f"{name} {label}" if len(qualities) > 1 else label, request))
+            found.append((f"{name} {label}" if len(qualities) > 1 else label, request))
     return found
 
 
 def _print(run: "Evaluation") -> None:
     """How the numbers are meant, and the means of each picture and of all."""
-    headings = ["image", "sigma", "method", "noisy", "PSNR", "SSIM", "s"]
-    if run.plan is None:
-        headings = ["image", "PSNR", "SSIM"]
+    from dstl_cli.measure.trials import mean_rows
+
+    of_noise = ["image", "sigma", "method", "noisy", "PSNR", "SSIM", "s"]
+    headings = ["image", "PSNR", "SSIM"] if run.plan is None else of_noise
     totals = run.means if len(run.titles) > 1 else []
     rows = []
-    for mean in [*run.means_of_each, *totals]:
+    for mean in [*mean_rows(run.rows, of_each_picture=True), *totals]:
         cells = {
             "image": "mean" if mean.image is None else run.titles[mean.image, mean.page],
             "sigma": number_or_dash(mean.sigma, "g"),

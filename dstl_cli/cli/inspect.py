@@ -1,6 +1,7 @@
 """`dstl inspect`: what a transform file or a picture is, in numbers and as a plot."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,11 +44,9 @@ def _is_transform(path: Path) -> bool:
     """Whether a file is to be read as a transform: by its name, or as it begins like a .npz."""
     if path.suffix.lower() == ".npz":
         return True
-    try:
-        with path.open("rb") as stream:
-            return stream.read(len(ZIP)) == ZIP
-    except OSError:
-        return False  # what is wrong is said when it is read as a picture
+    with suppress(OSError), path.open("rb") as stream:  # what is wrong is said when it is read as a picture
+        return stream.read(len(ZIP)) == ZIP
+    return False
 
 
 def _inspect_transform(path: Path, plot: Path | None, force: bool, json: bool) -> None:

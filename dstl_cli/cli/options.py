@@ -1,22 +1,41 @@
-"""Options that several commands share, written once, and the checks that turn them into settings."""
+"""Options: those that several commands share, the checks that turn them into settings, and a help in words."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from dstl_cli.base.checks import check_sigma
 from dstl_cli.base.names import display_name
-from dstl_cli.cli.command import EXPERTS, FILES, LEARNING, OUTPUT, choices
+from dstl_cli.base.scratch import Memory
 from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
+from dstl_cli.learning.methods import METHODS
+from dstl_cli.transforms.canonical import CANONICAL
 
 if TYPE_CHECKING:
     from dstl_cli.denoising.survey import Request
 
 Made = TypeVar("Made")
+EVERYDAY, FILES, LEARNING, EXPERTS, OUTPUT = "Everyday", "Folders and files", "Learning", "Experts", "What is said"
+KINDS = {"int": "N", "float": "X", "str": "TEXT", "path": "PATH"}
+
+
+def choices(option: str) -> list[str]:
+    """The names that an option takes, as they are registered now; none for other options."""
+    names = {
+        "quality": [entry.name for entry in QUALITIES if not entry.preset],
+        "preset": [entry.name for entry in QUALITIES if entry.preset],
+        "method": list(METHODS.names),
+        "canonical": list(CANONICAL.names),
+    }
+    return names.get(option, [])
 
 
 def option(panel: str, help: str, *names: str, shown: str | bool = True, **more: Any) -> Any:
@@ -24,10 +43,32 @@ def option(panel: str, help: str, *names: str, shown: str | bool = True, **more:
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=shown, **more)
 
 
-def setting(help: str, name: str, *, panel: str = EXPERTS, metavar: str | None = None) -> Any:
-    """An option for a setting of the qualities, with their defaults; its choices are those registered."""
+def setting_option(name: str, help: str, *, panel: str = EXPERTS, shown: str = "", **more: Any) -> Any:
+    """An option for a setting, its default in words, and the registered names as choices."""
     completion = {"autocompletion": lambda: choices(name)} if choices(name) else {}
-    return option(panel, help, metavar=metavar, shown=defaults(name), **completion)
+    return option(panel, help, shown=shown or defaults(name) or True, **completion, **more)
+
+
+def setting(name: str, kind: type[Any], help: str, **more: Any) -> Parameter:
+    """The same as a parameter for `with_settings`, None where it is not given."""
+    annotation = Annotated[kind | None, setting_option(name, help, **more)]  # type: ignore[valid-type]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def with_settings(*added: Parameter) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command these options in the place of its parameter `settings`, which gets their values by name."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**options: Any) -> None:
+            command(settings={item.name: options.pop(item.name) for item in added}, **options)
+
+        own = signature(command, eval_str=True).parameters.values()
+        every = [part for item in own for part in (added if item.name == "settings" else [item])]
+        run.__signature__ = Signature(every)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 def defaults(name: str) -> str:
@@ -55,10 +96,16 @@ Seed = Annotated[int, option(EXPERTS, "Seed of the random patches (and of added 
 Jobs = Annotated[
     int | None, option(EXPERTS, "Threads; the result is the same for any number.", min=1, shown="all cores")
 ]
+MaxMemory = Annotated[
+    str | None, option(EXPERTS, "Memory for the work on a picture.", metavar="600M|2G", shown="half of the machine's")
+]
+Scratch = Annotated[
+    Path | None, option(EXPERTS, "Folder for what does not fit into memory.", metavar="DIR", shown="TMPDIR")
+]
 Force = Annotated[bool, option(FILES, "Overwrite existing outputs (never an input).", "--force", "-f")]
 Plot = Annotated[Path | None, option(FILES, "Draw it as a PNG too.", metavar="FILE.png")]
 Recursive = Annotated[bool, option(FILES, "Go into sub-folders.", "--recursive", "-r")]
-Canonical = Annotated[str | None, setting("The fixed factor of the transform.", "canonical", panel=LEARNING)]
+Canonical = Annotated[str | None, setting_option("canonical", "The fixed factor of the transform.", panel=LEARNING)]
 
 
 def parse_sigma(text: str) -> float | None:
@@ -71,13 +118,24 @@ def parse_sigma(text: str) -> float | None:
         raise UsageProblem(f"--sigma takes a number of at least 0, or auto, not {text!r}.") from None
 
 
+def chosen_memory(most: str | None, scratch: Path | None) -> Memory:
+    """How much memory the work may take, given as 600M or 2G, and where the rest goes."""
+    if scratch is not None and not scratch.is_dir():
+        raise UsageProblem(f"--scratch takes a folder that exists, not {display_name(scratch)}.")
+    if most is None:
+        return Memory(None, scratch)
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGT]?)(?:i?B)?", most.strip(), re.IGNORECASE)
+    if not found or float(found[1]) == 0:
+        raise UsageProblem(f"--max-memory takes an amount such as 600M or 2G, not {most!r}.")
+    return Memory(int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")), scratch)
+
+
 def parse_numbers(text: str, option: str) -> list[float]:
     """Comma-separated noise deviations."""
-    values = [parse_sigma(part) for part in text.split(",") if part.strip()]
-    numbers = [value for value in values if value is not None]
-    if not numbers or len(numbers) < len(values):
+    numbers = [parse_sigma(part) for part in text.split(",") if part.strip()]
+    if not numbers or None in numbers:
         raise UsageProblem(f"{option} takes numbers separated by commas, not {text!r}.")
-    return numbers
+    return [number for number in numbers if number is not None]
 
 
 def parse_names(text: str, option: str, known: Sequence[str] = ()) -> list[str]:
@@ -136,6 +194,7 @@ def build_request(
     transform: Path | None = None,
     adapt: bool = False,
     jobs: int | None = None,
+    memory: Memory | None = None,
 ) -> "Request":
     """The request that the options make; what has no effect or is out of range is refused before a file is read."""
     entry, kept = QUALITIES[quality], transform is not None
@@ -146,7 +205,7 @@ def build_request(
     from dstl_cli.transforms.ready import ready_transform
 
     loaded = load_transform(transform).transform if transform is not None else None
-    return Request(entry, made, TransformSource(loaded, adapt, ready_transform), jobs)
+    return Request(entry, made, TransformSource(loaded, adapt, ready_transform), jobs, memory or Memory())
 
 
 def checked(make: Callable[..., Made], settings: Mapping[str, object], others: tuple[str, ...] = ()) -> Made:
@@ -158,7 +217,33 @@ def checked(make: Callable[..., Made], settings: Mapping[str, object], others: t
     try:
         return make(**given)
     except ValueError as error:
-        text = str(error)
-        name = text.split(" ", 1)[0]
-        known = name in (*settings, *others)
-        raise UsageProblem(f"--{name.replace('_', '-')}{text[len(name) :]}" if known else text) from None
+        name, _, rest = str(error).partition(" ")
+        option = f"--{name.replace('_', '-')}" if name in (*settings, *others) else name
+        raise UsageProblem(f"{option} {rest}") from None
+
+
+class _HelpInWords:
+    """What names the kinds of values of all parameters before the help is printed."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        for param in self.get_params(ctx):  # type: ignore[attr-defined]
+            if param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: None
+                param._usage_display_name = lambda name=param.display_name_raw: name
+            elif param.is_flag:
+                param.metavar = ""
+            elif param.metavar is None:
+                kind = param.display_type(ctx).strip("<>").split()[0]
+                param.metavar = "|".join(choices(param.name)) or KINDS.get(kind, kind)
+            if param.name == "help":
+                param.rich_help_panel = OUTPUT
+        super().format_help(ctx, formatter)  # type: ignore[misc]
+
+
+class Command(_HelpInWords, TyperCommand):
+    """A command with such a help."""
+
+
+class Group(_HelpInWords, TyperGroup):
+    """Commands with such a help."""

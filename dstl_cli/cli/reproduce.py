@@ -6,20 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dstl_cli.cli import options
-from dstl_cli.cli.command import EVERYDAY, EXPERTS
 from dstl_cli.cli.console import number_or_dash, print_json, print_table, progress_bar, say
-from dstl_cli.cli.options import option
+from dstl_cli.cli.options import EVERYDAY, EXPERTS, option
 from dstl_cli.errors import DstlError, UsageProblem, refusals
 from dstl_cli.learning.methods import METHODS, PAPER_METHODS
 from dstl_cli.transforms.canonical import CANONICAL
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from dstl_cli.base.arrays import Array
     from dstl_cli.measure.paper_experiments import Curve, TableRow
-
-    Array = NDArray[np.float64]
 
 IMAGES = ("cameraman", "hill", "baboon", "barbara")
 HELP = "Run the experiments of the paper and print them beside the printed numbers."

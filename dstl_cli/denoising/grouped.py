@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.base.threads import Execution
-from dstl_cli.denoising.plan import Plan, TransformSource
+from dstl_cli.denoising.plan import Engine, Plan, TransformSource
 from dstl_cli.denoising.settings import BestSettings, GroupSettings
 from dstl_cli.learning.on_picture import PictureTransform
 from dstl_cli.noise.model import ChannelNoise
@@ -64,7 +64,7 @@ class Groups:
     corners: dict[tuple[int, int], Corners]  # by the place of the tile
 
 
-class GroupedEngine:
+class GroupedEngine(Engine):
     """Groups found on all channels, denoised in each."""
 
     def transform_for(
@@ -100,21 +100,30 @@ class GroupedEngine:
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
         """The first stage, then the passes."""
         assert plan.transform is not None
-        groups: GroupSettings = plan.settings.groups
-        used = [index for index, sigma in enumerate(plan.noise.sigmas) if sigma > 0]
-        grids = reference_grids(planes[0].shape, plan.transform.patch_size, groups)
-        steps = _Steps(execution, len(grids) + len(used) * (len(plan.transforms) + groups.passes))
-        found = find_groups(planes[:1], grids[0], steps.next())
+        settings: GroupSettings = plan.settings.groups
         noises = [plan.noise.channel(index) for index in range(len(planes))]
+        noisy = sum(sigma > 0 for sigma in plan.noise.sigmas)
+        first, *others = reference_grids(planes[0].shape, plan.transform.patch_size, settings)
+        steps = _Steps(execution, 1 + len(others) + noisy * (len(plan.transforms) + settings.passes))
+        pilots = self._first_stage(planes, noises, plan, first, steps)
+        return self._passes(planes, pilots, [noise.deviation() for noise in noises], settings, others, steps)
+
+    def _first_stage(
+        self, planes: list[Plane], noises: list[ChannelNoise], plan: Plan, grid: "ReferenceGrid", steps: "_Steps"
+    ) -> list[Plane]:
+        """The estimates by thresholds; groups are those of the luminance."""
+        settings: GroupSettings = plan.settings.groups
+        groups = find_groups(planes[:1], grid, steps.next())
         pilots = list(planes)
-        for index in used:
-            threshold = groups.threshold if index == 0 else groups.chroma_threshold
-            firsts = [
-                threshold_stage(planes[index], noises[index], found, transform, threshold, steps.next())
-                for transform in plan.transforms
-            ]
-            pilots[index] = firsts[0] if len(firsts) == 1 else averaged(*firsts)
-        return self._passes(planes, pilots, [noise.deviation() for noise in noises], groups, grids[1:], steps)
+        for index, noise in enumerate(noises):
+            threshold = settings.threshold if index == 0 else settings.chroma_threshold
+            if noise.deviation() > 0:
+                estimates = [
+                    threshold_stage(planes[index], noise, groups, transform, threshold, steps.next())
+                    for transform in plan.transforms
+                ]
+                pilots[index] = estimates[0] if len(estimates) == 1 else averaged(*estimates)
+        return pilots
 
     def _passes(
         self,

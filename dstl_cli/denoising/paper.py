@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.passes import paper_estimate, patch_average, sliding_grid
-from dstl_cli.denoising.plan import Plan, TransformSource
+from dstl_cli.denoising.plan import Engine, Plan, TransformSource
 from dstl_cli.denoising.settings import PaperSettings
 from dstl_cli.learning.loop import Learnt, Shard, learn
 from dstl_cli.learning.methods import METHODS
@@ -18,7 +18,7 @@ from dstl_cli.pixels.planes import Box, Plane
 from dstl_cli.transforms.transform import Transform
 
 
-class PaperEngine:
+class PaperEngine(Engine):
     """The paper's protocol on every channel, with the transform of the first."""
 
     def transform_for(
@@ -29,14 +29,6 @@ class PaperEngine:
             return PictureTransform(source.given)
         learnt = learn_in_rounds(plane.values, noise.deviation(), settings, start=source.given)
         return PictureTransform(learnt.transform, learnt.history)
-
-    def least_side(self, plan: Plan) -> int:
-        """A patch."""
-        return plan.patch_size
-
-    def planes(self, plan: Plan) -> float:
-        """The results."""
-        return float(len(plan.centres))
 
     def window(self, box: Box, plan: Plan) -> Box:
         """One pass."""

@@ -62,13 +62,12 @@ def denoise_pixels(
     *,
     depth: Depth | None = None,
     progress: Progress | None = None,
-    memory: Memory | None = None,
 ) -> Denoised:
     """Denoise a grey (H, W) or RGB (H, W, 3) picture; dtype and shape stay. For sigma and depth see `survey`."""
     source = ArraySource(pixels)
     plan = survey(source, sigma, request, depth=depth)
     result = np.empty(pixels.shape, plan.depth.dtype)
-    for box, part in denoised_rows(source, plan, request.jobs, progress=progress, memory=memory):
+    for box, part in denoised_rows(source, plan, request.jobs, progress=progress, memory=request.memory):
         result[box.top : box.bottom] = part
     return Denoised(result, DenoiseRecord.of(plan))
 

@@ -4,8 +4,9 @@ It is small, immutable, can be printed (`to_json`) and pickled; with it, any par
 anywhere, to the same bytes.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,25 +176,34 @@ class Plan:
         return engine
 
 
-class Engine(Protocol):
-    """What stands behind a quality: a module (or object) with these functions."""
+class Engine(ABC):
+    """What stands behind a quality. Its own are `run`, and `window` or `reach`; the rest fits most."""
+
+    @abstractmethod
+    def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
+        """The stages: denoised planes of all channels, smaller by what their windows lack."""
+
+    def window(self, box: Box, plan: Plan) -> Box:
+        """The pixels that the stages need, together, for the result in a box."""
+        return box.grown(self.reach(plan), plan.shape)
+
+    def reach(self, plan: Plan) -> int:
+        """How many pixels beyond a box the stages look, where that is the same everywhere."""
+        return 0
 
     def transform_for(
-        self, plane: Plane, noise: ChannelNoise, settings: Any, source: TransformSource, threads: int, /
+        self, plane: Plane, noise: ChannelNoise, settings: Any, source: TransformSource, threads: int
     ) -> PictureTransform:
         """The transform for a picture, from its luminance: what the engine needs of the survey."""
+        return source.found(plane, noise, settings, threads)
 
-    def least_side(self, plan: Plan, /) -> int:
-        """Pictures are mirrored until their sides are as long."""
+    def least_side(self, plan: Plan) -> int:
+        """Pictures are mirrored until their sides are as long: a patch."""
+        return plan.patch_size
 
-    def planes(self, plan: Plan, /) -> float:
-        """How many planes the stages hold at a time, beside those they begin with."""
-
-    def window(self, box: Box, plan: Plan, /) -> Box:
-        """The pixels that the stages need, together, for the result in a box."""
-
-    def run(self, planes: list[Plane], plan: Plan, execution: Execution, /) -> list[Plane]:
-        """The stages: denoised planes of all channels, smaller by what their windows lack."""
+    def planes(self, plan: Plan) -> float:
+        """How many planes the stages hold at a time, beside those they begin with: results, and two to work on."""
+        return 2.0 + len(plan.centres)
 
 
 def with_base_apart(plane: Plane, steep: bool) -> tuple[Plane, Plane | None]:

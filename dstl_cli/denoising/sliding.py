@@ -9,7 +9,7 @@ from typing import Any
 
 from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.passes import coding_estimate, patch_average, sliding_grid, wiener_estimate
-from dstl_cli.denoising.plan import Plan, TransformSource
+from dstl_cli.denoising.plan import Engine, Plan, TransformSource
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform, choose_transform
 from dstl_cli.noise.model import ChannelNoise
@@ -23,22 +23,8 @@ GUIDE_SHARE = 0.7  # of the coarser scale's frequencies that the guide takes ...
 RESULT_SHARE = 0.3  # ... and the result
 
 
-class SlidingEngine:
+class SlidingEngine(Engine):
     """Both passes with a transform that is learnt on the luminance."""
-
-    def transform_for(
-        self, plane: Plane, noise: ChannelNoise, settings: Any, source: TransformSource, threads: int
-    ) -> PictureTransform:
-        """The transform given, or learnt on the picture."""
-        return source.found(plane, noise, settings, threads)
-
-    def least_side(self, plan: Plan) -> int:
-        """A patch."""
-        return plan.patch_size
-
-    def planes(self, plan: Plan) -> float:
-        """Guide and result of one channel, and what is kept of the others."""
-        return 2.0 + len(plan.centres)
 
     def window(self, box: Box, plan: Plan) -> Box:
         """Two passes at every scale, and what is exchanged between scales."""

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.checks import check_sigma
 from dstl_cli.base.registry import load
+from dstl_cli.base.scratch import Memory
 from dstl_cli.base.threads import available_cores, one_blas_thread
 from dstl_cli.denoising.plan import Plan, Statistics, TransformSource, with_base_apart
 from dstl_cli.denoising.qualities import QUALITIES, Quality
@@ -28,15 +29,16 @@ STEEP = 2e5  # values beyond so many deviations of the noise
 
 @dataclass(frozen=True)
 class Request:
-    """How pictures are to be denoised: the quality with its settings, the transform's source, and the threads.
+    """How pictures are to be denoised: the quality with its settings, the transform's source, threads and memory.
 
-    jobs: threads, all cores if not given; the result is the same for any number.
+    jobs: threads, all cores if not given. The result is the same for any number of them, and for any memory.
     """
 
     quality: Quality
     settings: Any
     source: TransformSource = field(default_factory=TransformSource)
     jobs: int | None = None
+    memory: Memory = field(default_factory=Memory)
 
     @classmethod
     def named(

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array, Levels
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.settings import LearnSettings
 from dstl_cli.learning.spectrum import condition_number
@@ -13,18 +13,16 @@ from dstl_cli.patches.coding import CodingPass, check_levels, keep_largest
 from dstl_cli.transforms.canonical import CANONICAL
 from dstl_cli.transforms.transform import Iteration, Transform
 
-Array = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Shard:
     """Training patches in the domain of Phi without their means (N, n), and the sparsity level of each (N,)."""
 
     coefficients: Array
-    levels: NDArray[np.int64]
+    levels: Levels
 
     @classmethod
-    def from_patches(cls, patches: Array, levels: NDArray[np.int64] | int, canonical: str = "dct") -> "Shard":
+    def from_patches(cls, patches: Array, levels: Levels | int, canonical: str = "dct") -> "Shard":
         """The shard of pixel patches (N, n); one level for all, or one each."""
         count, n = patches.shape
         all_levels = np.broadcast_to(np.asarray(levels, dtype=np.int64), (count,))
@@ -41,10 +39,7 @@ class Learnt:
     stop_reason: str  # "iterations" or "no variance"
 
 
-Observer = Callable[[Iteration, Array], None]
-
-
-def gram_matrix(shards: Sequence[Shard]) -> Array:
+def gram_matrix(shards: Iterable[Shard]) -> Array:
     """Yt Yt' over all shards, (n, n)."""
     return np.asarray(sum(shard.coefficients.T @ shard.coefficients for shard in shards))
 
@@ -80,7 +75,7 @@ def learn(
     canonical: str = "dct",
     start: Array | None = None,
     final: bool = True,
-    observer: Observer | None = None,
+    observer: Callable[[Iteration, Array], None] | None = None,
 ) -> Learnt:
     """Learn a transform from `shards`; the observer sees every record and its T as they come.
 

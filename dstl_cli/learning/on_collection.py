@@ -15,36 +15,35 @@ m = n - 1 coefficients are learnt from, and the delivered T has an entry of its 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any, Self
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from dstl_cli.base.archives import entries_under, named_under
+from dstl_cli.base.arrays import Array, Array32, Arrays, Levels
 from dstl_cli.base.threads import one_blas_thread
-from dstl_cli.learning.collection_settings import ERROR_SCALE, CollectionSettings
-from dstl_cli.learning.loop import Shard, code_shards, iteration_of
+from dstl_cli.learning.loop import Shard, code_shards, gram_matrix, iteration_of
 from dstl_cli.learning.methods import METHODS
-from dstl_cli.learning.settings import LearnSettings, most_coefficients
+from dstl_cli.learning.settings import ERROR_SCALE, CollectionSettings, LearnSettings, most_coefficients
 from dstl_cli.patches.coding import Coder, CodingPass
 from dstl_cli.patches.grid import positions
 from dstl_cli.transforms.canonical import CANONICAL
 from dstl_cli.transforms.transform import Iteration, Transform
 
-Array = NDArray[np.float64]
-Array32 = NDArray[np.float32]
-Levels = NDArray[np.int64]
-State = dict[str, NDArray[Any]]
-
 ROWS = 8192  # patches taken from a picture or worked on at a time
 FIDELITY = 0.01 / 20  # mu of the coder that sets the levels; the DCT's levels hardly depend on it
 FIRST_SHARE = 0.5  # weight of the newest batch in the first update
-ARRAYS = ("factor", "best", "moments", "left_out", "energy")  # of the state of a training
+# The state of a training beside its history and what the method carries.
+STATE = ("factor", "best", "moments", "left_out", "energy", "canonical_cost", "coded_patches")
 GAIN = 1e-4  # a cost that is lower by less than this share of it is not better
 
 
+@dataclass
 class PatchSample:
     """A random sample of at most `count` patches of a stream of pictures, in memory that does not grow with it.
 
@@ -52,32 +51,27 @@ class PatchSample:
     kept. So every offer has the same chance, whatever the order and number of the pictures.
     """
 
-    def __init__(self, patch_size: int, count: int, seed: int, *, least_energy: float = 0.0) -> None:
-        """least_energy: patches whose sum of squares, without their mean, is not above it are not taken."""
-        self.patch_size = patch_size
-        self.count = count
-        self.seed = seed
-        self.least_energy = least_energy
-        self.filled = 0
-        self._keys = np.empty(count)
-        self._patches = np.empty((count, patch_size**2), dtype=np.float32)
+    patch_size: int
+    count: int
+    seed: int
+    least_energy: float = 0.0  # patches whose sum of squares, without their mean, is not above it are not taken
+
+    def __post_init__(self) -> None:
+        self._keys = np.full(self.count, np.inf)  # infinite: there is no patch yet
+        self._patches = np.empty((self.count, self.patch_size**2), dtype=np.float32)
 
     @classmethod
-    def for_training(cls, config: CollectionSettings) -> Self:
-        """The sample to learn from."""
-        return cls(config.patch_size, config.train_patches, config.seed, least_energy=least_energy(config))
-
-    @classmethod
-    def for_validation(cls, config: CollectionSettings) -> Self:
-        """The sample for the held-out cost."""
-        return cls(config.patch_size, config.held_out_patches, config.seed, least_energy=least_energy(config))
+    def of(cls, settings: CollectionSettings, *, held_out: bool = False) -> Self:
+        """The sample to learn from, or the smaller one for the held-out cost."""
+        count = max(1, settings.train_patches // 10) if held_out else settings.train_patches
+        return cls(settings.patch_size, count, settings.seed, least_energy(settings))
 
     def add(self, image: NDArray[np.generic], *place: int) -> None:
         """Let a grey picture offer its patches; `place` numbers it, and with the seed decides its random numbers."""
         height, width = (len(positions(length, self.patch_size)) for length in image.shape)
         rng = np.random.default_rng([self.seed, *place])
         keys = rng.random(min(height * width, self.count))
-        keys = keys[keys < self._limit()]
+        keys = keys[keys < self._keys.max()]
         chosen = rng.choice(height * width, size=len(keys), replace=False, shuffle=False)
         windows = sliding_window_view(image, (self.patch_size, self.patch_size))
         for start in range(0, len(keys), ROWS):
@@ -87,39 +81,33 @@ class PatchSample:
             wanted = np.einsum("ij,ij->i", patches, patches) > self.least_energy
             self._keep(keys[part][wanted], patches[wanted])
 
+    @property
+    def filled(self) -> int:
+        """How many patches there are."""
+        return int(np.isfinite(self._keys).sum())
+
     def patches(self) -> Array32:
         """The sample in random order: (N, n), without their means."""
-        return self._patches[: self.filled][np.argsort(self._keys[: self.filled])]
+        return self._patches[np.argsort(self._keys)[: self.filled]]
 
-    def state(self) -> State:
+    def state(self) -> Arrays:
         """What there is so far, as arrays."""
-        return {"keys": self._keys[: self.filled], "patches": self._patches[: self.filled]}
+        there = np.isfinite(self._keys)
+        return {"keys": self._keys[there], "patches": self._patches[there]}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: Arrays) -> None:
         """Go on from what there was."""
         keys, patches = state["keys"], state["patches"]
         if keys.ndim != 1 or len(keys) > self.count or patches.shape != (len(keys), self.patch_size**2):
             raise ValueError("the sample does not have the size asked for")
-        self.filled = len(keys)
-        self._keys[: self.filled] = keys
-        self._patches[: self.filled] = patches
-
-    def _limit(self) -> float:
-        """Keys from here on are not kept."""
-        return float(self._keys.max()) if self.filled == self.count else 1.0
+        self._keys[: len(keys)], self._patches[: len(keys)] = keys, patches
 
     def _keep(self, keys: Array, patches: Array) -> None:
         """Take the new patches; of all, those with the smallest keys stay, in place."""
-        everything = np.concatenate((self._keys[: self.filled], keys))
-        stays = np.ones(len(everything), dtype=bool)
-        if len(everything) > self.count:
-            stays[np.argpartition(everything, self.count - 1)[self.count :]] = False
-        incoming = np.flatnonzero(stays[self.filled :])
-        free = np.concatenate((np.flatnonzero(~stays[: self.filled]), np.arange(self.filled, self.count)))
-        places = free[: len(incoming)]
-        self._keys[places] = keys[incoming]
-        self._patches[places] = patches[incoming]
-        self.filled = min(len(everything), self.count)
+        kept = np.argpartition(np.concatenate((self._keys, keys)), self.count - 1)[: self.count]
+        incoming = kept[kept >= self.count] - self.count
+        places = np.setdiff1d(np.arange(self.count), kept)
+        self._keys[places], self._patches[places] = keys[incoming], patches[incoming]
 
 
 def least_energy(config: CollectionSettings) -> float:
@@ -157,22 +145,18 @@ class TrainingSet:
         """Some of the patches in double precision."""
         return Shard(self.coefficients[start:stop].astype(np.float64), self.levels[start:stop])
 
-    def gram(self) -> Array:
-        """Yt Yt' of the whole set, (m, m)."""
-        total = np.zeros((self.coefficients.shape[1],) * 2)
-        for start in range(0, len(self.levels), ROWS):
-            rows = self.coefficients[start : start + ROWS].astype(np.float64)
-            total += rows.T @ rows
-        return total
+    def parts(self) -> Iterator[Shard]:
+        """All of them, some at a time."""
+        return (self.part(start, start + ROWS) for start in range(0, len(self.levels), ROWS))
 
+    @cached_property
     def norm(self) -> float:
         """||Yt||."""
-        rows = range(0, len(self.levels), ROWS)
-        return float(np.sqrt(sum(np.sum(self.coefficients[r : r + ROWS].astype(np.float64) ** 2) for r in rows)))
+        return float(np.sqrt(sum(np.sum(part.coefficients**2) for part in self.parts())))
 
     def coded(self, factor: Array) -> CodingPass:
         """The codes of the whole set under T."""
-        return code_shards(factor, (self.part(start, start + ROWS) for start in range(0, len(self.levels), ROWS)))
+        return code_shards(factor, self.parts())
 
 
 def without_mean(config: LearnSettings, n: int) -> LearnSettings:
@@ -181,14 +165,6 @@ def without_mean(config: LearnSettings, n: int) -> LearnSettings:
     if density is not None:
         density = min(1.0, max(density, (density * n**2 - 1) / (n - 1) ** 2))
     return replace(config, density=density, frobenius_norm=config.norm_for(n) * math.sqrt((n - 1) / n))
-
-
-def with_mean(factor: Array) -> Array:
-    """T (n, n) with an entry for the mean that changes neither the condition number nor the mean square of the rest."""
-    whole = np.zeros((len(factor) + 1,) * 2)
-    whole[0, 0] = np.linalg.norm(factor) / math.sqrt(len(factor))
-    whole[1:, 1:] = factor
-    return whole
 
 
 @dataclass(frozen=True)
@@ -217,29 +193,20 @@ class Trained:
         return self.cost < self.canonical_cost
 
 
-class CostHistory:
-    """The cost of every iteration, which of them is the best, and how long ago it became better."""
-
-    def __init__(self) -> None:
-        self.costs: list[float] = []
-        self.best_iteration = 0  # the first of the lowest cost; 0 before there is one
-        self.waited = 0  # how many iterations ago the cost was last clearly better than before
-        self._mark = math.inf  # the cost then
-
-    def add(self, cost: float) -> None:
-        """The cost of the next iteration."""
-        self.costs.append(cost)
-        if self.best_iteration == 0 or cost < self.costs[self.best_iteration - 1]:
-            self.best_iteration = len(self.costs)
-        better = cost < self._mark * (1 - GAIN)
-        self._mark, self.waited = (cost, 0) if better else (self._mark, self.waited + 1)
+def best_and_waited(costs: Sequence[float]) -> tuple[int, int]:
+    """The first iteration of the lowest cost (0: none yet), and how many ago the cost was last clearly better."""
+    mark, last = math.inf, 0
+    for number, cost in enumerate(costs, start=1):
+        if cost < mark * (1 - GAIN):
+            mark, last = cost, number
+    return (int(np.argmin(costs)) + 1 if costs else 0), len(costs) - last
 
 
-def learn_from_pictures(images: Sequence[NDArray[np.generic]], settings: CollectionSettings) -> "Trained":
+def learn_from_pictures(images: Sequence[NDArray[np.generic]], settings: CollectionSettings) -> Trained:
     """Learn from grey pictures (H, W) that are all in memory."""
     if not images:
         raise ValueError("There are no pictures to learn from.")
-    sample = PatchSample.for_training(settings)
+    sample = PatchSample.of(settings)
     for number, image in enumerate(images):
         sample.add(image, 0, number, 0)
     training = Training(TrainingSet.from_patches(sample.patches(), settings), settings)
@@ -266,67 +233,65 @@ class Training:
         self.config = config
         self.validation = validation
         self.iterations = config.learn.iterations if METHODS[config.learn.method].learns else 0
-        count = config.batches_for(len(data.levels))
-        self.edges = [int(edge) for edge in np.linspace(0, len(data.levels), count + 1).round()]
+        self.batches = config.batches_for(len(data.levels))
+        self.edges = [int(edge) for edge in np.linspace(0, len(data.levels), self.batches + 1).round()]
         self.apart = CANONICAL[config.canonical].first_learnt  # rows of T that are not learnt: the mean's
         learn = without_mean(config.learn, config.patch_size**2) if self.apart else config.learn
         with one_blas_thread():
-            gram = data.gram()
+            gram = gram_matrix(data.parts())
             self.method = METHODS[learn.method].make(gram, learn)
-        self.size = len(gram)
-        self.factor = np.eye(self.size)  # T, without the mean's row and column
-        self.best = self.factor
+        self.identity = np.eye(len(gram))
+        self.factor = self.best = self.identity  # T, without the mean's row and column
         self.moments = np.zeros_like(gram)  # S
-        self.norm = data.norm()
-        self.held_out_norm = 0.0 if validation is None else validation.norm()
         self.relative = METHODS[config.learn.method].scale_free  # which cost is watched
-        self.left_out = np.zeros(count)  # of every batch when it was last coded
-        self.energy = np.zeros(count)
-        self.canonical_cost = self.held_out_canonical_cost = 0.0  # at its own norm
+        self.left_out = np.zeros(self.batches)  # of every batch when it was last coded
+        self.energy = np.zeros(self.batches)
+        self.canonical_cost = 0.0  # at its own norm
         self.history: list[Iteration] = []
         self.held_out: list[float] = []
-        self.costs = CostHistory()
         self.coded_patches = 0
 
     @property
-    def batches(self) -> int:
-        """In how many batches the sample is cut."""
-        return len(self.edges) - 1
+    def costs(self) -> list[float]:
+        """The cost after every iteration: of the held-out patches, else of those learnt from."""
+        if self.validation is not None:
+            return self.held_out
+        return [item.relative_error if self.relative else item.error / self.data.norm for item in self.history]
 
     @property
     def stop_reason(self) -> str | None:
         """Why there is no further step; None while there is one."""
         if len(self.history) >= self.iterations:
             return "iterations"
-        return "no improvement" if self.costs.waited >= self.config.patience else None
+        return "no improvement" if best_and_waited(self.costs)[1] >= self.config.patience else None
 
     def begin(self) -> None:
         """The first T, and the codes of all batches under it."""
         with one_blas_thread():
-            self.factor = np.ascontiguousarray(self.method.start(self._code_all(np.eye(self.size))))
+            self.factor = np.ascontiguousarray(self.method.start(self._code_all(self.identity)))
             self.canonical_cost = self._newest_codes().relative_error
             self.moments = self._code_all(self.factor)
             self.best = self.factor
-            if self.validation is not None:
-                self.held_out_canonical_cost = self.validation.coded(np.eye(self.size)).relative_error
 
     def step(self) -> Iteration:
         """One update of T, and one batch coded under it."""
         number = len(self.history)
+        turn, place = divmod(number, self.batches)  # every pass codes all batches, in a new random order
+        batch = int(np.random.default_rng([self.config.seed, turn]).permutation(self.batches)[place])
+        last = 1 / self.batches
+        first = max(FIRST_SHARE, last)
+        share = first + (last - first) * number / max(1, self.iterations - 1)  # g
         with one_blas_thread():
             factor = np.ascontiguousarray(self.method.update(self.factor, self.moments))
             self.method.restore(self.method.state())
-            batch = self._batch_of(number)
-            share = self._share_of(number)
             scale = len(self.data.levels) / (self.edges[batch + 1] - self.edges[batch])
             coded = self._code(factor, batch)
             self.moments = (1 - share) * self.moments + share * scale * coded.cross
             self.history.append(iteration_of(number + 1, factor, self._newest_codes(), apart=self.apart))
             if self.validation is not None:
-                self.held_out.append(self._cost(self.validation, self.held_out_norm, factor))
+                self.held_out.append(self._cost(self.validation, factor))
             self.factor = factor
-            self.costs.add(self._watched(number))
-            if self.costs.best_iteration == number + 1:
+            if best_and_waited(self.costs)[0] == number + 1:
                 self.best = factor
         return self.history[-1]
 
@@ -334,59 +299,48 @@ class Training:
         """The best T so far, brought within its bounds, and what it is worth."""
         with one_blas_thread():
             factor = self.method.deliver(self.best)
-            held_out = None if self.validation is None else self._cost(self.validation, self.held_out_norm, factor)
-            scale = 1.0 if self.relative else float(np.linalg.norm(factor)) / np.sqrt(self.size)
+            root_mean_square = float(np.linalg.norm(factor)) / np.sqrt(len(factor))
+            scale = 1.0 if self.relative else root_mean_square
+            held_out = held_out_canonical = None
+            if self.validation is not None:
+                held_out = self._cost(self.validation, factor)
+                held_out_canonical = scale * self.validation.coded(self.identity).relative_error
+            whole = np.pad(factor, ((self.apart, 0), (self.apart, 0)))
+            whole[: self.apart, : self.apart] = root_mean_square  # changes neither it nor the condition
             return Trained(
-                transform=Transform(
-                    self.config.patch_size,
-                    with_mean(factor) if self.apart else factor,
-                    self.config.learn.method,
-                    self.config.canonical,
-                ),
+                transform=Transform(self.config.patch_size, whole, self.config.learn.method, self.config.canonical),
                 history=tuple(self.history),
                 held_out=tuple(self.held_out),
                 stop_reason=self.stop_reason or "stopped",
-                best_iteration=self.costs.best_iteration,
-                cost=self._cost(self.data, self.norm, factor),
+                best_iteration=best_and_waited(self.costs)[0],
+                cost=self._cost(self.data, factor),
                 canonical_cost=scale * self.canonical_cost,
                 held_out_cost=held_out,
-                held_out_canonical_cost=None if self.validation is None else scale * self.held_out_canonical_cost,
-                coded_patches=self.coded_patches,
+                held_out_canonical_cost=held_out_canonical,
+                coded_patches=int(self.coded_patches),
             )
 
-    def state(self) -> State:
+    def state(self) -> Arrays:
         """Everything a later training on the same data needs to go on, as arrays."""
-        own: State = {
-            **{key: getattr(self, key).copy() for key in ARRAYS},
-            "canonical_costs": np.array([self.canonical_cost, self.held_out_canonical_cost]),
-            "coded_patches": np.array([self.coded_patches]),
-            "history": np.array([astuple(record) for record in self.history]).reshape(-1, 5),
-            "held_out": np.array(self.held_out),
-        }
-        return own | {f"method.{key}": value for key, value in self.method.state().items()}
+        own = {key: np.array(getattr(self, key)) for key in STATE}
+        own["history"] = np.array([astuple(record) for record in self.history]).reshape(-1, 5)
+        own["held_out"] = np.array(self.held_out)
+        return own | named_under("method", self.method.state())
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: Arrays) -> None:
         """Go on from such a state instead of from `begin`."""
         rows = len(state["history"])
-        shapes = {key: getattr(self, key).shape for key in ARRAYS}
-        shapes |= {"canonical_costs": (2,), "coded_patches": (1,), "history": (rows, 5)}
-        shapes["held_out"] = (0 if self.validation is None else rows,)
+        shapes: dict[str, tuple[int, ...]] = {key: np.shape(getattr(self, key)) for key in STATE}
+        shapes |= {"history": (rows, 5), "held_out": (0 if self.validation is None else rows,)}
         for key, shape in shapes.items():
             usable = ~np.isnan(state[key]) if key == "history" else np.isfinite(state[key])  # T may have been singular
             if state[key].shape != shape or not usable.all():
                 raise ValueError(f"its entry {key} is not what this training left")
-        for key in ARRAYS:
-            setattr(self, key, state[key].copy())
-        self.canonical_cost, self.held_out_canonical_cost = map(float, state["canonical_costs"])
-        self.coded_patches = int(state["coded_patches"][0])
+        for key in STATE:
+            setattr(self, key, state[key].copy()[()])
         self.history = [Iteration(int(row[0]), *map(float, row[1:])) for row in state["history"]]
         self.held_out = [float(cost) for cost in state["held_out"]]
-        self.costs = CostHistory()
-        for number in range(rows):
-            self.costs.add(self._watched(number))
-        prefix = "method."
-        own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-        self.method.restore(own)
+        self.method.restore(entries_under("method", state))
 
     def _code(self, factor: Array, batch: int) -> CodingPass:
         """Code a batch and take down what it leaves out."""
@@ -407,25 +361,7 @@ class Training:
         """S, and the errors of every batch when it was last coded, taken together."""
         return CodingPass(self.moments, *map(float, np.sqrt((self.left_out.sum(), self.energy.sum()))))
 
-    def _cost(self, data: TrainingSet, norm: float, factor: Array) -> float:
-        """The cost of T on a whole set of patches with ||Yt|| = norm."""
+    def _cost(self, data: TrainingSet, factor: Array) -> float:
+        """The cost of T on a whole set of patches."""
         coded = data.coded(factor)
-        return coded.relative_error if self.relative else coded.error / norm
-
-    def _batch_of(self, number: int) -> int:
-        """Which batch an iteration (from 0) codes: in every pass all of them, in a new random order."""
-        turn, place = divmod(number, self.batches)
-        return int(np.random.default_rng([self.config.seed, turn]).permutation(self.batches)[place])
-
-    def _share_of(self, number: int) -> float:
-        """The weight g of the newest batch in an iteration (from 0)."""
-        last = 1 / self.batches
-        first = max(FIRST_SHARE, last)
-        return first + (last - first) * number / max(1, self.iterations - 1)
-
-    def _watched(self, number: int) -> float:
-        """The cost after an iteration (from 0): of the held-out patches, else of those learnt from."""
-        if self.validation is not None:
-            return self.held_out[number]
-        record = self.history[number]
-        return record.relative_error if self.relative else record.error / self.norm
+        return coded.relative_error if self.relative else coded.error / data.norm

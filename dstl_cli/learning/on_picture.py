@@ -130,9 +130,10 @@ def training_patches(plane: Plane, noise: ChannelNoise, fixed: Transform, count:
     usable = usable or [len(scales) - 1]
     phi = fixed.canonical_matrix
     analysis = phi[1:] if CANONICAL[fixed.canonical].mean_first else phi - phi.mean(axis=1, keepdims=True)
-    sharper = SHARP_NOISE_GAIN / NOISE_GAIN  # the filter here leaves less noise than the one the model tells of
+    # The filter here leaves less noise than the one the model tells of: at the first halving, as low ones pass both.
+    sharper = SHARP_NOISE_GAIN / NOISE_GAIN
     parts = [
-        (analysis / (noise.deviations(analysis, number) * sharper**number)[:, None]).astype(np.float32)
+        (analysis / (noise.deviations(analysis, number) * (sharper if number else 1))[:, None]).astype(np.float32)
         @ _sampled(scales[number].values, size, (count + index) // len(usable), rng)
         for index, number in enumerate(usable)
     ]

@@ -1,17 +1,15 @@
 """Projection of singular values on {condition <= rho, norm = tau}, and of matrices through their SVD."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dstl_cli.base.arrays import Array, Mask
+from dstl_cli.base.checks import require
 
 
 def check_bounds(max_condition: float, frobenius_norm: float) -> None:
     """Refuse bounds that no matrix can satisfy."""
-    if not max_condition >= 1:
-        raise ValueError(f"max_condition must be at least 1, not {max_condition}.")
-    if not (0 < frobenius_norm < np.inf):
-        raise ValueError(f"frobenius_norm must be positive and finite, not {frobenius_norm}.")
+    require(max_condition >= 1, f"max_condition must be at least 1, not {max_condition}.")
+    require(0 < frobenius_norm < np.inf, f"frobenius_norm must be positive and finite, not {frobenius_norm}.")
 
 
 def cone_projection(values: Array, max_condition: float, weights: Array | None = None) -> Array:
@@ -22,7 +20,7 @@ def cone_projection(values: Array, max_condition: float, weights: Array | None =
         g(l) = sum w_i max(l - s_i, 0) - rho * sum w_i max(s_i - rho*l, 0),
     found in one sweep over the sorted breakpoints s_i and s_i/rho.
     """
-    s = np.asarray(values, dtype=np.float64)
+    values = s = np.asarray(values, dtype=np.float64)
     w = np.ones_like(s) if weights is None else np.asarray(weights, dtype=np.float64)
     if s.ndim != 1 or s.size == 0 or w.shape != s.shape:
         raise ValueError("The spectrum and its weights must be non-empty vectors of one length.")
@@ -34,34 +32,25 @@ def cone_projection(values: Array, max_condition: float, weights: Array | None =
         return np.zeros_like(s)
     if np.isinf(max_condition) or s.max() / max_condition <= s.min():
         return s.copy()
-    level = _lower_level(s[counted] / top, w[counted] / w.max(), float(max_condition))
-    return np.clip(s, top * level, top * (max_condition * level))
-
-
-def _lower_level(s: Array, w: Array, rho: float) -> float:
-    """The l of `cone_projection` for values scaled to a largest one of 1 and positive weights."""
+    s, w = values[counted] / top, w[counted] / w.max()
     order = np.argsort(s)
-    s, w = s[order], w[order]
-    n = s.size
+    s, w, rho = s[order], w[order], float(max_condition)
     if s[-1] <= rho * s[0]:  # feasible as far as the weighted values go: any l between will do
-        return float(s[0])
-    # Sums over s[:i] (below l: to be raised) and over s[j:] (above rho*l: to be lowered).
-    raised_w, raised_ws = (np.concatenate(([0.0], np.cumsum(v))) for v in (w, w * s))
-    lowered_w, lowered_ws = (np.append(np.cumsum(v[::-1])[::-1], 0.0) for v in (w, w * s))
-    i = j = 0
-    while True:
-        next_raised = s[i] if i < n else np.inf
-        next_lowered = s[j] / rho if j < n else np.inf
-        # The root of g on this piece, divided through by rho so that a huge rho cannot overflow.
-        denominator = raised_w[i] / rho + rho * lowered_w[j]
-        if denominator > 0:
-            level = (raised_ws[i] / rho + lowered_ws[j]) / denominator
-            if level <= min(next_raised, next_lowered):
-                return float(level)
-        if next_raised <= next_lowered:
-            i += 1
-        else:
-            j += 1
+        level = s[0]
+    else:
+        # Sums over s[:i] (below l: to be raised) and over s[j:] (above rho*l: to be lowered).
+        raised_w, raised_ws = (np.concatenate(([0.0], np.cumsum(v))) for v in (w, w * s))
+        lowered_w, lowered_ws = (np.append(np.cumsum(v[::-1])[::-1], 0.0) for v in (w, w * s))
+        # The pieces of g between its breakpoints, and its root if each went on for ever; divided through by rho so that
+        # a huge rho cannot overflow.
+        breakpoints = np.concatenate((s, s / rho))
+        order = np.argsort(breakpoints, kind="stable")
+        ends = np.append(breakpoints[order], np.inf)
+        i, j = (np.concatenate(([0], np.cumsum(part))) for part in (order < s.size, order >= s.size))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            levels = (raised_ws[i] / rho + lowered_ws[j]) / (raised_w[i] / rho + rho * lowered_w[j])
+        level = levels[np.argmax(levels <= ends)]
+    return np.clip(values, top * level, top * (rho * level))
 
 
 def scaled_to_norm(values: Array, norm: float) -> Array:
@@ -111,11 +100,10 @@ def _polar_factor(matrix: Array) -> Array | None:
 
 def condition_number(matrix: Array) -> float:
     """Largest over smallest singular value; infinite for a singular matrix."""
-    s = np.linalg.svd(matrix, compute_uv=False)
-    return float(s[0] / s[-1]) if s[-1] > 0 else np.inf
+    return float(np.linalg.cond(matrix))
 
 
-def largest_entries(matrix: Array, count: int) -> NDArray[np.bool_]:
+def largest_entries(matrix: Array, count: int) -> Mask:
     """Mask of the `count` entries of largest magnitude (on ties the first in row order)."""
     if count >= matrix.size:
         return np.ones(matrix.shape, dtype=bool)
@@ -129,14 +117,14 @@ def entry_budget(density: float, n: int) -> int:
     return max(n, int(density * n**2))
 
 
-def largest_with_diagonal(matrix: Array, budget: int) -> NDArray[np.bool_]:
+def largest_with_diagonal(matrix: Array, budget: int) -> Mask:
     """Mask of the diagonal and, within the budget, the largest other entries."""
     favoured = matrix.copy()
     np.fill_diagonal(favoured, np.inf)
     return largest_entries(favoured, budget)
 
 
-FREE_ROUNDS, FIXED_ROUNDS = 8, 150  # of `within_budget`: while the support may change, and after that
+FREE_ROUNDS, FIXED_ROUNDS = 8, 150  # while the support may change, and after that
 TOLERANCE = 1e-7  # of condition numbers: what a bound of exactly 1, which rounding cannot keep, is exceeded by
 
 
@@ -157,25 +145,31 @@ def held_to_bound(matrix: Array, max_condition: float, frobenius_norm: float) ->
 
 def project_on_support(
     matrix: Array,
-    support: NDArray[np.bool_],
+    support: Mask | int,
     max_condition: float,
     frobenius_norm: float,
     *,
+    aim: float | None = None,
     rounds: int = 200,
 ) -> Array | None:
     """A matrix near `matrix` with zeros outside `support`, the norm, and the condition number within the bound.
 
-    Alternates the projections on the support and on the spectrum; None if they do not meet in so many rounds.
+    Alternates the projections on the support and on the spectrum, which is drawn to condition number `aim`, just below
+    the bound if not given; None if they do not meet in so many rounds.
+    support: a mask, or how many entries: then it is the largest, chosen anew in the first rounds.
     """
     check_bounds(max_condition, frobenius_norm)
-    limit, inner = delivered_condition(max_condition), max(1.0, max_condition * (1 - TOLERANCE))
-    near = np.where(support, matrix, 0.0)
-    for _ in range(rounds):
-        u, s, vt = np.linalg.svd(near)
+    limit = delivered_condition(max_condition)
+    inner = max(1.0, max_condition * (1 - TOLERANCE)) if aim is None else aim
+    near, mask = matrix, support
+    for number in range(rounds):
+        if isinstance(support, int) and number < FREE_ROUNDS:
+            mask = largest_with_diagonal(near, support)
+        sparse = np.where(mask, near, 0.0)
+        u, s, vt = np.linalg.svd(sparse)
         if s[-1] > 0 and s[0] <= limit * s[-1]:
-            return np.asarray(near * (frobenius_norm / np.linalg.norm(near)))
-        spectrum = scaled_to_norm(cone_projection(s, inner), frobenius_norm)
-        near = np.where(support, (u * spectrum) @ vt, 0.0)
+            return np.asarray(sparse * (frobenius_norm / np.linalg.norm(sparse)))
+        near = (u * scaled_to_norm(cone_projection(s, inner), frobenius_norm)) @ vt
     return None
 
 
@@ -206,16 +200,9 @@ def within_budget(
     the bound if not given): then they meet in a few rounds, and the entries are better ones. Should they not meet, it
     is drawn to all equal; should that fail too, the largest entries are mixed with the identity.
     """
-    limit = delivered_condition(max_condition)
+    bounds = (max_condition, frobenius_norm)
     for inner in (np.sqrt(max_condition) if aim is None else aim, 1.0):
-        near, support = matrix, largest_with_diagonal(matrix, budget)
-        for number in range(FREE_ROUNDS + FIXED_ROUNDS):
-            if number < FREE_ROUNDS:
-                support = largest_with_diagonal(near, budget)
-            u, s, vt = np.linalg.svd(np.where(support, near, 0.0))
-            if s[-1] > 0 and s[0] <= limit * s[-1]:
-                sparse = np.where(support, near, 0.0)
-                return np.asarray(sparse * (frobenius_norm / np.linalg.norm(sparse)))
-            near = (u * scaled_to_norm(cone_projection(s, inner), frobenius_norm)) @ vt
-    support = largest_with_diagonal(matrix, budget)
-    return mix_with_identity(np.where(support, matrix, 0.0), max_condition, frobenius_norm)
+        near = project_on_support(matrix, budget, *bounds, aim=inner, rounds=FREE_ROUNDS + FIXED_ROUNDS)
+        if near is not None:
+            return near
+    return mix_with_identity(np.where(largest_with_diagonal(matrix, budget), matrix, 0.0), *bounds)

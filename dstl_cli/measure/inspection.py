@@ -3,15 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array, Levels, Pixels
 from dstl_cli.noise.estimate import estimate_sigma, joint_warnings
 from dstl_cli.pixels.colour import check_pixels
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.transforms.transform import Transform
-
-Array = NDArray[np.float64]
-Pixels = NDArray[np.generic]
 
 BINS = 256
 
@@ -50,7 +47,7 @@ def named_channels(pixels: Pixels) -> list[tuple[str, Pixels]]:
     return [(name, pixels[..., index]) for index, name in enumerate(("red", "green", "blue"))]
 
 
-def histogram(pixels: Pixels) -> tuple[Array, list[tuple[str, NDArray[np.int64]]]]:
+def histogram(pixels: Pixels) -> tuple[Array, list[tuple[str, Levels]]]:
     """Edges of equal bins over the range of the depth (floats: of the pixels), and the counts of each channel."""
     depth = Depth.of(pixels.dtype)
     limits = (float(pixels.min()), float(pixels.max()))

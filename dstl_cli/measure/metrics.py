@@ -3,10 +3,8 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Pixels = NDArray[np.generic]
+from dstl_cli.base.arrays import Array, Pixels
 
 WINDOW = 11  # side of the window of SSIM in pixels
 
@@ -65,23 +63,21 @@ def structural_similarity(im1: Pixels, im2: Pixels, *, data_range: float) -> flo
 
 
 def structural_similarity_downsampled(im1: Pixels, im2: Pixels, *, data_range: float) -> float:
-    """The paper's SSIM: after averaging and subsampling to about 256 pixels on the shorter side."""
-    first, second = _as_pair(im1, im2)
-    factor = downsampling_factor(first.shape)
-    return structural_similarity(_downsampled(first, factor), _downsampled(second, factor), data_range=data_range)
+    """The paper's SSIM: after averaging and subsampling to about 256 pixels on the shorter side.
+
+    Every f-th value of the f x f box average, as MATLAB's imfilter has it (symmetric border).
+    """
+    from scipy.ndimage import uniform_filter
+
+    pair = _as_pair(im1, im2)
+    f = downsampling_factor(im1.shape)
+    first, second = (uniform_filter(image, f, mode="reflect", origin=f % 2 - 1)[::f, ::f] for image in pair)
+    return structural_similarity(first, second, data_range=data_range)
 
 
 def downsampling_factor(shape: tuple[int, ...]) -> int:
     """f = max(1, round(shorter side / 256)), halves rounded up."""
     return max(1, int(min(shape) / 256 + 0.5))
-
-
-def _downsampled(image: Array, factor: int) -> Array:
-    """Every factor-th value of the factor x factor box average, as MATLAB's imfilter has it (symmetric border)."""
-    from scipy.ndimage import uniform_filter
-
-    averaged = uniform_filter(image, factor, mode="reflect", origin=factor % 2 - 1)
-    return np.asarray(averaged[::factor, ::factor])
 
 
 def _as_pair(first: Pixels, second: Pixels) -> tuple[Array, Array]:

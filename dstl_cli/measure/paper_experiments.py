@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.base.threads import one_blas_thread
 from dstl_cli.denoising.pipeline import denoise_pixels
@@ -22,8 +22,6 @@ from dstl_cli.measure.metrics import peak_signal_noise_ratio, structural_similar
 from dstl_cli.patches.grid import patches_at, positions
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.transforms.transform import Iteration
-
-Array = NDArray[np.float64]
 
 WHITE = 255.0
 UNROUNDED = Depth.of(np.dtype(np.uint8)).unrounded()  # 0 to 255, not only whole numbers
@@ -58,20 +56,14 @@ class TableRow:
         return None if self.printed_psnr is None else self.psnr - self.printed_psnr
 
 
-def printed_cell(image: str, sigma: float, method: str) -> tuple[float | None, float | None]:
-    """PSNR and SSIM that the paper prints, None if it has no such cell."""
-    text = files("dstl_cli.measure").joinpath("paper_table.json").read_text(encoding="utf-8")
-    psnr, ssim = json.loads(text).get(image, {}).get(f"{sigma:g}", {}).get(method) or (None, None)
-    return psnr, ssim
-
-
 def table_row(image: str, clean: Array, noisy: Array, sigma: float, request: Request) -> TableRow:
     """Denoise one noisy picture as the table does, and measure against the clean one (0 to 255)."""
     start = perf_counter()
     result = denoise_pixels(noisy, sigma, request, depth=UNROUNDED)
     seconds = perf_counter() - start
     method, transform = request.settings.method, result.record.transform
-    printed_psnr, printed_ssim = printed_cell(image, sigma, method)
+    printed = json.loads(files("dstl_cli.measure").joinpath("paper_table.json").read_text(encoding="utf-8"))
+    printed_psnr, printed_ssim = printed.get(image, {}).get(f"{sigma:g}", {}).get(method) or (None, None)
     return TableRow(
         image=image,
         sigma=sigma,

@@ -1,4 +1,4 @@
-"""Measuring: pictures against the clean ones, alone or after seeded noise was added and removed again.
+"""Measuring: pictures against the clean ones, alone or after seeded noise was added and removed again; and means.
 
 Everything is measured on the scale on which white is 255: 16-bit pixels are divided by 257, floats (in file units)
 multiplied by 255/peak. So PSNR has the peak 255 throughout, and equals the PSNR of the file's own numbers with their
@@ -6,15 +6,16 @@ own peak. Colour: PSNR goes over all red, green and blue values, SSIM over the l
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from statistics import fmean, stdev
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array, Pixels
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.survey import Request
@@ -23,20 +24,9 @@ from dstl_cli.noise.synthetic import add_noise
 from dstl_cli.pixels.colour import check_pixels
 from dstl_cli.pixels.depth import Depth
 
-Array = NDArray[np.float64]
-Pixels = NDArray[np.generic]
-
 WHITE = 255.0
 LUMA = (0.299, 0.587, 0.114)
 SSIM_KINDS = {"wang": metrics.structural_similarity, "downsampled": metrics.structural_similarity_downsampled}
-
-
-class Fidelity(NamedTuple):
-    """How near one picture is to another."""
-
-    psnr: float  # dB, peak 255; infinite for identical pictures
-    ssim: float | None  # None where a side is shorter than the window of SSIM
-    identical: bool
 
 
 @dataclass(frozen=True)
@@ -46,20 +36,15 @@ class Measures:
     peak: float = WHITE
     ssim_kind: str = "wang"
 
-    def compare(self, clean: Array, estimate: Array) -> Fidelity:
-        """PSNR and SSIM of two grey (H, W) or RGB (H, W, 3) pictures with white at 255."""
+    def compare(self, clean: Array, estimate: Array) -> dict[str, Any]:
+        """psnr, ssim and identical of a row, for two grey (H, W) or RGB (H, W, 3) pictures with white at 255."""
         fits = min(clean.shape[:2]) >= metrics.WINDOW
         similarity = SSIM_KINDS[self.ssim_kind](luma(clean), luma(estimate), data_range=WHITE) if fits else None
         psnr = metrics.peak_signal_noise_ratio(clean, estimate, data_range=WHITE)
-        return Fidelity(psnr, similarity, math.isinf(psnr))
+        return {"psnr": psnr, "ssim": similarity, "identical": math.isinf(psnr)}
 
 
-@dataclass(frozen=True)
-class Configuration:
-    """One way of denoising, by the name it has in tables."""
-
-    label: str
-    request: Request
+Configuration = tuple[str, Request]  # the name it has in tables, and how it denoises
 
 
 @dataclass(frozen=True)
@@ -86,8 +71,8 @@ class Row:
     method: str | None = None
     repeat: int | None = None  # from 1
     noise_seed: int | None = None
-    psnr: float
-    ssim: float | None
+    psnr: float  # dB, peak 255; infinite for identical pictures
+    ssim: float | None  # None where a side is shorter than the window of SSIM
     identical: bool
     noisy_psnr: float | None = None
     noisy_ssim: float | None = None
@@ -126,7 +111,7 @@ def measure_pair(name: str, page: int, clean: Pixels, estimate: Pixels, measures
     if clean.shape != estimate.shape:
         raise ValueError(f"one has {_size_in_words(clean)}, the other {_size_in_words(estimate)}.")
     before, after = (with_white_at_255(pixels, measures.peak) for pixels in (clean, estimate))
-    return Measurement(Row(image=name, page=page, **measures.compare(before, after)._asdict()), before, after)
+    return Measurement(Row(image=name, page=page, **measures.compare(before, after)), before, after)
 
 
 def _size_in_words(pixels: Pixels) -> str:
@@ -153,24 +138,87 @@ def noise_trials(
         noisy = add_noise(clean, sigma * sigma_unit, seed=seed).astype(exact.dtype)
         noisy_view = with_white_at_255(noisy, measures.peak, depth=depth)
         before = measures.compare(truth, noisy_view)
-        for configuration in plan.configurations:
+        for label, request in plan.configurations:
             start = perf_counter()
             share = part_of(progress, done, total)
-            result = denoise_pixels(noisy, sigma, configuration.request, depth=exact, progress=share)
+            result = denoise_pixels(noisy, sigma, request, depth=exact, progress=share)
             seconds = perf_counter() - start
             denoised = with_white_at_255(result.pixels, measures.peak, depth=depth)
-            trial = {"sigma": sigma, "method": configuration.label, "repeat": repeat + 1, "noise_seed": seed}
-            noise = {"noisy_psnr": before.psnr, "noisy_ssim": before.ssim, "seconds": seconds}
-            known: dict[str, Any] = trial | measures.compare(truth, denoised)._asdict() | noise
+            trial = {"sigma": sigma, "method": label, "repeat": repeat + 1, "noise_seed": seed}
+            noise = {"noisy_psnr": before["psnr"], "noisy_ssim": before["ssim"], "seconds": seconds}
+            known: dict[str, Any] = trial | measures.compare(truth, denoised) | noise
             done += 1
             if progress is not None:
                 progress(done / total)
             yield Measurement(Row(image=name, page=page, **known), noisy_view, denoised)
 
 
-def warm_up(configuration: Configuration) -> None:
+def warm_up(request: Request) -> None:
     """Denoise a small picture, so that loading the compiled kernels is not counted in the first row's seconds."""
     squares = np.kron(np.indices((8, 8)).sum(axis=0) % 2, np.ones((16, 16))) * WHITE
-    request = configuration.request
     settings = replace(request.settings, **request.quality.warm_up)
     denoise_pixels(add_noise(squares, 20.0, seed=0), 20.0, replace(request, settings=settings, jobs=1))
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of several rows. Identical pictures, whose PSNR is infinite, are counted but not in the mean PSNR."""
+
+    image: str | None  # None: over all pictures
+    page: int | None
+    sigma: float | None
+    method: str | None
+    rows: int
+    identical_rows: int
+    identical: bool  # all of them
+    psnr: float  # infinite where all are identical
+    psnr_deviation: float | None  # sample standard deviation, over repeats, of the mean over the pictures
+    ssim: float | None
+    ssim_deviation: float | None
+    noisy_psnr: float | None
+    noisy_ssim: float | None
+    seconds: float | None
+
+    @property
+    def gain(self) -> float | None:
+        """By how many dB the PSNR rose above that of the noisy picture."""
+        return None if self.noisy_psnr is None else self.psnr - self.noisy_psnr
+
+
+def mean_rows(rows: Iterable[Row], *, of_each_picture: bool = False) -> list[Mean]:
+    """Means for each sigma and method in the order they come, over all pictures or for each picture."""
+    groups: dict[tuple[str | None, int | None, float | None, str | None], list[Row]] = {}
+    for row in rows:
+        picture = (row.image, row.page) if of_each_picture else (None, None)
+        groups.setdefault((*picture, row.sigma, row.method), []).append(row)
+    return [Mean(*key, **_facts(part)) for key, part in groups.items()]
+
+
+def _facts(rows: list[Row]) -> dict[str, Any]:
+    """What the mean of some rows tells."""
+    identical = sum(row.identical for row in rows)
+    psnr = _mean_of(row.psnr for row in rows if not row.identical)
+    plain = {
+        key: _mean_of(getattr(row, key) for row in rows) for key in ("ssim", "noisy_psnr", "noisy_ssim", "seconds")
+    }
+    return plain | {
+        "rows": len(rows),
+        "identical_rows": identical,
+        "identical": identical == len(rows),
+        "psnr": math.inf if psnr is None else psnr,
+        "psnr_deviation": _deviation_over_repeats(rows, lambda row: None if row.identical else row.psnr),
+        "ssim_deviation": _deviation_over_repeats(rows, lambda row: row.ssim),
+    }
+
+
+def _mean_of(values: Iterable[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return fmean(present) if present else None
+
+
+def _deviation_over_repeats(rows: list[Row], value: Callable[[Row], float | None]) -> float | None:
+    """Sample standard deviation of the repeats' means; None for fewer than two."""
+    repeats = dict.fromkeys(row.repeat for row in rows)
+    means = [_mean_of(value(row) for row in rows if row.repeat == repeat) for repeat in repeats]
+    present = [mean for mean in means if mean is not None]
+    return stdev(present) if len(present) > 1 else None

@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array, Bytes
 from dstl_cli.measure.trials import WHITE, Measurement, Row, luma
-
-Array = NDArray[np.float64]
-Bytes = NDArray[np.uint8]
 
 LONGEST_SIDE = 720  # of a picture on the page, about
 SHORTEST_SIDE = 240  # of a picture that had to be made smaller to keep the page small
@@ -39,17 +36,13 @@ class Comparison:
     """Before and after of one measurement; the crops are at full size."""
 
     row: Row
+    name: str  # what `after` is called
     before: Bytes
     after: Bytes
     difference: Bytes  # before - after, around middle grey
     gain: float  # by which the difference was amplified
     before_crops: tuple[Bytes, ...]
     after_crops: tuple[Bytes, ...]
-
-    @property
-    def name(self) -> str:
-        """What `after` is called."""
-        return self.row.method or "compared"
 
 
 @dataclass(frozen=True)
@@ -78,20 +71,7 @@ class Exhibit:
         difference, gain = amplified(before - after)
         pictures = (to_bytes(before), to_bytes(after), to_bytes(difference))
         crops = [tuple(window.crop(full) for window in self.windows) for full in (measured.before, measured.after)]
-        self.comparisons.append(Comparison(measured.row, *pictures, gain, *crops))
-
-    @property
-    def shown_size(self) -> tuple[int, int]:
-        """Width and height of the part that is shown: the squares that were averaged."""
-        width, height = (length // self.factor * self.factor or length for length in (self.width, self.height))
-        return width, height
-
-    def by_sigma(self) -> list[list[Comparison]]:
-        """The comparisons of each sigma, in the order they come."""
-        groups: dict[float | None, list[Comparison]] = {}
-        for comparison in self.comparisons:
-            groups.setdefault(comparison.row.sigma, []).append(comparison)
-        return list(groups.values())
+        self.comparisons.append(Comparison(measured.row, measured.row.method or "compared", *pictures, gain, *crops))
 
 
 def page_budget(channels: Sequence[int], comparisons_each: int) -> tuple[int, int]:

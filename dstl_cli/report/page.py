@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dstl_cli.base.atomic import atomic_output
 from dstl_cli.picture.model import picture_from_array
@@ -14,8 +14,9 @@ from dstl_cli.picture.write import write_picture
 from dstl_cli.version import __version__
 
 if TYPE_CHECKING:
-    from dstl_cli.measure.means import Mean
-    from dstl_cli.report.exhibits import Bytes, Exhibit
+    from dstl_cli.base.arrays import Bytes
+    from dstl_cli.measure.trials import Mean
+    from dstl_cli.report.exhibits import Exhibit
 
 NOTHING = "\N{EN DASH}"
 COLOURS = 6  # of curves, as report.css has them
@@ -59,7 +60,7 @@ def render(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {function.__name__: function for function in (number, decibels, winners, data_uri)}
+    environment.filters |= {function.__name__: function for function in (number, winners, data_uri)}
     noise = any(mean.sigma is not None for mean in report.means)
     page = environment.get_template("page.html")
     return page.render(report=report, noise=noise, charts=charts(report.means), version=__version__).lstrip()
@@ -71,11 +72,6 @@ def render(report: Report) -> str:
 def number(value: float | None, form: str, missing: str | None = NOTHING) -> str | None:
     """A number as text; a dash, or what else stands for a missing one."""
     return missing if value is None else f"{value:{form}}".replace("inf", "\N{INFINITY}")
-
-
-def decibels(value: float) -> str:
-    """A PSNR as text; identical pictures are called so."""
-    return "identical" if math.isinf(value) else f"{value:.2f}"
 
 
 def winners(means: "Sequence[Mean]") -> "set[Mean]":
@@ -102,31 +98,10 @@ def data_uri(picture: "Bytes") -> str:
 Point = tuple[float, float, float]  # sigma, value, deviation
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A curve with its name, its CSS class and its points by rising sigma."""
-
-    label: str
-    kind: str
-    points: list[Point]
+Curve = tuple[str, str, list[Point]]  # its name, its CSS class, and its points by rising sigma
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A diagram over sigma: its curves, what is written at its axes, the sigmas and values at its ends."""
-
-    title: str
-    curves: list[Curve]
-    sigmas: list[float]
-    ticks: list[float]
-    tick_format: str
-    left: float
-    right: float
-    bottom: float
-    top: float
-
-
-def charts(means: "Sequence[Mean]") -> list[Chart]:
+def charts(means: "Sequence[Mean]") -> list[dict[str, Any]]:
     """PSNR, gain and SSIM of each method over sigma, where there are several; charts without a point are left out."""
     if len({mean.sigma for mean in means}) < 2:
         return []
@@ -134,17 +109,17 @@ def charts(means: "Sequence[Mean]") -> list[Chart]:
     sigmas = sorted(mean.sigma for mean in means if mean.method == methods[0] and mean.sigma is not None)
     drawn = []
     for title, (value, deviation, noisy) in CHARTS.items():
-        curves = [Curve("noisy", "noisy", _points(means, methods[0], noisy))] if noisy else []
+        curves: list[Curve] = [("noisy", "noisy", _points(means, methods[0], noisy))] if noisy else []
         for index, method in enumerate(methods):
-            curves.append(Curve(method or "", f"s{index % COLOURS}", _points(means, method, value, deviation)))
-        if any(curve.points for curve in curves):
-            drawn.append(chart(title, sigmas, curves))
+            curves.append((method or "", f"s{index % COLOURS}", _points(means, method, value, deviation)))
+        if any(points for _, _, points in curves):
+            drawn.append({"title": title, "curves": curves, **_axes(sigmas, curves)})
     return drawn
 
 
-def chart(title: str, sigmas: Sequence[float], curves: list[Curve]) -> Chart:
-    """A diagram in which all points and their deviations find room."""
-    points = [point for curve in curves for point in curve.points]
+def _axes(sigmas: Sequence[float], curves: Sequence[Curve]) -> dict[str, Any]:
+    """What is written at the axes of a diagram, and its ends: all points and their deviations find room."""
+    points = [point for _, _, points in curves for point in points]
     low = min(value - deviation for _, value, deviation in points)
     high = max(value + deviation for _, value, deviation in points)
     ticks = nice_ticks(low, high)
@@ -153,8 +128,8 @@ def chart(title: str, sigmas: Sequence[float], curves: list[Curve]) -> Chart:
     for sigma in sigmas:
         if sigma - written[-1] > LABEL_GAP * (sigmas[-1] - sigmas[0]):
             written.append(sigma)
-    ends = (sigmas[0], sigmas[-1], min(ticks[0], low), max(ticks[-1], high))
-    return Chart(title, curves, written, ticks, f".{decimals}f", *ends)
+    ends = {"left": sigmas[0], "right": sigmas[-1], "bottom": min(ticks[0], low), "top": max(ticks[-1], high)}
+    return {"sigmas": written, "ticks": ticks, "tick_format": f".{decimals}f", **ends}
 
 
 def _points(means: "Sequence[Mean]", method: str | None, value: str, deviation: str = "") -> list[Point]:

@@ -11,7 +11,7 @@ from dstl_cli.base.atomic import atomic_output
 from dstl_cli.measure.inspection import ChannelStatistics, atom_grid, histogram
 
 if TYPE_CHECKING:
-    from dstl_cli.measure.inspection import Array, Pixels
+    from dstl_cli.base.arrays import Array, Pixels
     from dstl_cli.measure.paper_experiments import Curve
     from dstl_cli.transforms.files import TransformFile
 
@@ -44,7 +44,16 @@ def plot_transform(stored: "TransformFile", bound: float | None, path: Path, *, 
         entries.set(xlabel=f"coefficient of Phi ({transform.canonical})", ylabel="coefficient of W")
         entries.set_title(f"Entries of T: {100 * transform.density:.1f} % are not zero")
         _draw_spectrum(spectrum, transform.singular_values, bound)
-        _draw_convergence(convergence, stored)
+        convergence.set_title("Convergence")
+        if stored.history:
+            numbers = [record.number for record in stored.history]
+            convergence.plot(numbers, [record.relative_error for record in stored.history], ".-", color="tab:green")
+            convergence.xaxis.get_major_locator().set_params(integer=True)
+            convergence.set(xlabel="iteration", ylabel=RELATIVE_ERROR)
+        else:
+            place = {"ha": "center", "va": "center", "transform": convergence.transAxes}
+            convergence.text(0.5, 0.5, "no history in the file", **place)
+            convergence.set_axis_off()
         figure.suptitle(f"{transform.method}, condition {transform.condition:.4g}, norm {transform.frobenius_norm:.4g}")
 
 
@@ -80,19 +89,6 @@ def _draw_spectrum(axis: Any, values: "Array", bound: float | None) -> None:
     axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.set(title="Spectrum", xlabel="number", ylabel="relative to the smallest")
     axis.legend()
-
-
-def _draw_convergence(axis: Any, stored: "TransformFile") -> None:
-    """The relative error over the iterations."""
-    axis.set_title("Convergence")
-    if not stored.history:
-        axis.text(0.5, 0.5, "no history in the file", ha="center", va="center", transform=axis.transAxes)
-        axis.set_axis_off()
-        return
-    numbers = [record.number for record in stored.history]
-    axis.plot(numbers, [record.relative_error for record in stored.history], ".-", color="tab:green")
-    axis.xaxis.get_major_locator().set_params(integer=True)
-    axis.set(xlabel="iteration", ylabel=RELATIVE_ERROR)
 
 
 def plot_image(

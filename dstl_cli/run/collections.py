@@ -1,101 +1,111 @@
-"""Collections of pictures: which files they are, and their luminance one page at a time."""
+"""Collections of pictures to learn from: which files they are, and the sample of their patches, one page at a time."""
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
+from dstl_cli.base.arrays import Arrays
 from dstl_cli.base.names import display_name
-from dstl_cli.errors import FileProblem, UsageProblem
-from dstl_cli.picture.inputs import STANDARD_STREAM, find_inputs
+from dstl_cli.errors import DstlError, UsageProblem, refusals
+from dstl_cli.learning.on_collection import PatchSample
+from dstl_cli.learning.settings import CollectionSettings
+from dstl_cli.picture.inputs import STANDARD_STREAM, Selection, find_inputs
 from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.colour import luminance
 
+PROGRESS = ("read", "floats", "unreadable")  # how far `SampledPictures` have come
 NO_SUFFIX = "/"  # no file name ends in it: nothing is left out as our own result
 
-Page = NDArray[Any]
 
-
-@dataclass(frozen=True)
-class Collection:
-    """The picture files of some arguments in a fixed order, and what else was found there."""
-
-    files: tuple[Path, ...]
-    relative: tuple[Path, ...]  # the place of each below the folder it was found in
-    skipped: int  # files in folders that do not end like pictures
-    problems: tuple[str, ...]  # a sentence for every folder that could not be looked into
-
-    def without(self, other: "Collection") -> "Collection":
-        """The collection without the files that another one has too, be it under other names."""
-        taken = {os.path.realpath(path) for path in other.files}
-        kept = [pair for pair in zip(self.files, self.relative, strict=True) if os.path.realpath(pair[0]) not in taken]
-        return Collection(
-            tuple(path for path, _ in kept), tuple(place for _, place in kept), self.skipped, self.problems
-        )
-
-    def fingerprint(self) -> str:
-        """A text that changes when a file is added, removed, moved within the collection, or changes its size."""
-        digest = hashlib.sha256()
-        for path, place in zip(self.files, self.relative, strict=True):
-            try:
-                size = path.stat().st_size
-            except OSError:
-                size = -1
-            digest.update(f"{place.as_posix()}\0{size}\0".encode("utf-8", "surrogateescape"))
-        return digest.hexdigest()
-
-
-def find_collection(arguments: Sequence[str]) -> Collection:
+def find_collection(arguments: Sequence[str]) -> Selection:
     """The pictures among files, folders (with all below them) and unexpanded patterns; wrong names are refused."""
-    for argument in arguments:
-        if argument == STANDARD_STREAM:
-            raise UsageProblem("Pictures to learn from are given as files and folders, not on standard input.")
+    if STANDARD_STREAM in arguments:
+        raise UsageProblem("Pictures to learn from are given as files and folders, not on standard input.")
     found = find_inputs(arguments, recursive=True, made_suffix=NO_SUFFIX)
-    files = [(item.path, item.relative) for item in found.inputs if item.path is not None]
-    for path, _ in files:
+    for path in files_of(found):
         if not os.path.lexists(path):
             raise UsageProblem(f"{display_name(path)} does not exist; check the name.")
-    return Collection(
-        tuple(path for path, _ in files),
-        tuple(place for _, place in files),
-        found.skipped,
-        tuple(sentence for _, sentence in found.problems),
-    )
+    return found
 
 
-@dataclass(frozen=True)
-class FileRead:
-    """One file of a collection after it was read."""
-
-    name: str
-    problem: str | None  # the sentence that says why it, or a part of it, cannot be learnt from
-    floats: bool  # its pixels have no scale of their own
+def files_of(collection: Selection) -> list[Path]:
+    """The files of a collection, in a fixed order."""
+    return [item.path for item in collection.inputs if item.path is not None]
 
 
-def read_collection(
-    collection: Collection, visit: Callable[[Page, int, int], None], *, start: int = 0
-) -> Iterator[FileRead]:
-    """Read the files from number `start` on: each page's luminance goes to `visit` with its file and page numbers.
+def without(collection: Selection, other: Selection) -> Selection:
+    """A collection without the files that another one has too, be it under other names."""
+    taken = {os.path.realpath(path) for path in files_of(other)}
+    kept = tuple(item for item in collection.inputs if os.path.realpath(item.path or "") not in taken)
+    return replace(collection, inputs=kept)
 
-    Yields once for every file. A ValueError of `visit` is a reason not to learn from it. Only one page is in memory at
-    a time.
-    """
-    for number in range(start, len(collection.files)):
-        name = display_name(collection.files[number])
-        sentence, floats = None, False
+
+def fingerprint(collection: Selection) -> str:
+    """A text that changes when a file is added, removed, moved within the collection, or changes its size."""
+    digest = hashlib.sha256()
+    for path, item in zip(files_of(collection), collection.inputs, strict=True):
         try:
-            picture = read_picture(collection.files[number])
-            floats = picture.specs[0].dtype.kind == "f"
-            for page in range(len(picture.specs)):
-                visit(luminance(picture.pages[page]), number, page)
-        except FileProblem as error:
-            sentence = str(error)
-        except ValueError as error:
-            sentence = f"{name} cannot be learnt from: {error}"
-        except MemoryError:
-            sentence = f"{name} does not fit into memory; crop it or close other programs."
-        yield FileRead(name, sentence, floats)
+            size = path.stat().st_size
+        except OSError:
+            size = -1
+        digest.update(f"{item.relative.as_posix()}\0{size}\0".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+@dataclass
+class SampledPictures:
+    """The pictures to learn from, or those held out: how many were read, and the sample they gave."""
+
+    number: int  # goes into the random numbers
+    option: str  # by which they were given
+    collection: Selection
+    sample: PatchSample
+    read: int = 0  # files
+    floats: int = 0  # files that could be read and are in floating point: their pixels have no scale of their own
+    unreadable: list[dict[str, str]] = field(default_factory=list)  # input and error of each
+
+    @property
+    def count(self) -> int:
+        """How many files there are."""
+        return len(self.collection.inputs)
+
+    @property
+    def readable(self) -> int:
+        """How many files could be learnt from so far."""
+        return self.read - len(self.unreadable)
+
+    def read_on(self) -> Iterator[str | None]:
+        """Read the files that have not been read yet; of each, the sentence that says why it cannot be learnt from."""
+        for item in self.collection.inputs[self.read :]:
+            problem = None
+            try:
+                with refusals(item.name, "cannot be learnt from"):
+                    picture = read_picture(item.path)
+                    for page in range(len(picture.specs)):
+                        self.sample.add(luminance(picture.pages[page]), self.number, self.read, page)
+                    self.floats += picture.specs[0].dtype.kind == "f"
+            except DstlError as error:
+                problem = str(error)
+                self.unreadable.append({"input": item.name, "error": problem})
+            self.read += 1
+            yield problem
+
+    def restore(self, progress: Mapping[str, Any], sample: Arrays) -> None:
+        """Go on from what a checkpoint holds: PROGRESS, and the state of the sample."""
+        self.read, self.floats = int(progress["read"]), int(progress["floats"])
+        self.unreadable = [{key: str(item[key]) for key in ("input", "error")} for item in progress["unreadable"]]
+        self.sample.restore(sample)
+
+    def why_empty(self, settings: CollectionSettings) -> str:
+        """Why no patch was sampled, in a sentence."""
+        if not self.readable:
+            return f"None of the {self.read} files of {self.option} can be learnt from; give other pictures."
+        if settings.sparsity_level is None:
+            return (
+                f"No patch of {self.option} stands out of noise of deviation {settings.sigma:g}; give a smaller --sigma"
+                " (float pictures have it in their own units)."
+            )
+        return f"The pictures of {self.option} are flat: there is nothing to learn; give other pictures."

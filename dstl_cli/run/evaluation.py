@@ -8,28 +8,27 @@ from typing import Any
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.errors import DstlError, UsageProblem, refusals
-from dstl_cli.measure.means import Mean, mean_rows
 from dstl_cli.measure.trials import (
+    Mean,
     Measurement,
     Measures,
     NoisePlan,
-    Pixels,
     Row,
+    mean_rows,
     measure_pair,
     noise_trials,
     warm_up,
     with_white_at_255,
 )
 from dstl_cli.picture.inputs import Input, find_inputs
-from dstl_cli.picture.model import Picture
 from dstl_cli.picture.read import read_picture
 from dstl_cli.report.exhibits import Exhibit, page_budget
 from dstl_cli.report.page import Report
+from dstl_cli.run.collections import NO_SUFFIX
 
 Pair = tuple[Input, Input | None]  # a clean picture and what is compared with it, if not the clean one with noise
 
 MADE_SUFFIX = "_denoised"
-NO_SUFFIX = "/"  # no file name ends in it: nothing is left out as our own result
 SSIM_WORDS = {
     "wang": "SSIM as Wang et al. define it (Gaussian 11x11 window)",
     "downsampled": "SSIM after averaging to about 256 pixels on the shorter side",
@@ -109,8 +108,8 @@ class Evaluation:
     def all(self, progress: Progress | None, describe: Callable[[str], None]) -> Iterator[str]:
         """Measure everything; gives a sentence for each picture that fails."""
         budget = self._page_budget() if self.wants_pictures else (0, 0)
-        for configuration in self.plan.configurations if self.plan is not None else ():
-            warm_up(configuration)
+        for _, request in self.plan.configurations if self.plan is not None else ():
+            warm_up(request)
         names = [display_name(item.relative.as_posix()) for item, _ in self.pairs]
         if len(set(names)) < len(names):  # the places in their folders are not clear
             names = [item.name for item, _ in self.pairs]
@@ -155,7 +154,14 @@ class Evaluation:
             if self.pages_seen <= budget[0]:
                 exhibit = Exhibit.of(titles[name, page], with_white_at_255(clean, self.measures.peak), budget[1])
                 exhibits.append(exhibit)
-            for measured in self._measured(name, page, clean, partner, part_of(progress, page - 1, count)):
+            measurements: Iterable[Measurement]
+            if self.plan is not None:
+                share = part_of(progress, page - 1, count)
+                measurements = noise_trials(name, page, clean, self.plan, self.measures, share)
+            else:
+                assert partner is not None
+                measurements = [measure_pair(name, page, clean, partner.pages[page - 1], self.measures)]
+            for measured in measurements:
                 rows.append(measured.row)
                 if exhibit is not None and measured.row.repeat in (None, 1):
                     exhibit.add(measured)
@@ -163,20 +169,12 @@ class Evaluation:
         self.titles |= titles
         self.exhibits += exhibits
 
-    def _measured(
-        self, name: str, page: int, clean: Pixels, partner: Picture | None, progress: Progress | None
-    ) -> Iterable[Measurement]:
-        if self.plan is not None:
-            return noise_trials(name, page, clean, self.plan, self.measures, progress)
-        assert partner is not None
-        return [measure_pair(name, page, clean, partner.pages[page - 1], self.measures)]
-
     @property
     def settings(self) -> dict[str, Any]:
         """All that makes the numbers, by name."""
         settings: dict[str, Any] = {"mode": "pair"}
         if self.plan is not None:
-            methods = {item.label: item.request.facts for item in self.plan.configurations}
+            methods = {label: request.facts for label, request in self.plan.configurations}
             added = {"sigma": list(self.plan.sigmas), "method": methods}
             settings = {"mode": "noise", **added, "repeats": self.plan.repeats, "seed": self.plan.seed}
         return settings | {"peak": self.measures.peak, "ssim": self.measures.ssim_kind}
@@ -185,11 +183,6 @@ class Evaluation:
     def means(self) -> list[Mean]:
         """The means of each sigma and method over all pictures."""
         return mean_rows(self.rows)
-
-    @property
-    def means_of_each(self) -> list[Mean]:
-        """The means of each picture over the repeats."""
-        return mean_rows(self.rows, of_each_picture=True)
 
     @property
     def sentences(self) -> list[str]:
@@ -220,7 +213,7 @@ class Evaluation:
             before, clean, difference = "clean", None, "the difference (clean - compared)"
         else:
             sigmas = ", ".join(f"{sigma:g}" for sigma in self.plan.sigmas)
-            methods = ", ".join(item.label for item in self.plan.configurations)
+            methods = ", ".join(label for label, _ in self.plan.configurations)
             summary = f"{pictures}, noise of sigma {sigmas} added and removed again with {methods}."
             before, clean, difference = "noisy", "clean", "what was removed (noisy - denoised)"
         sentences = self.sentences
@@ -229,5 +222,5 @@ class Evaluation:
             sentences.append(f"{shown}; the tables have all.")
         if self.errors:
             sentences.append(f"{len(self.errors)} more could not be measured.")
-        numbers = (self.means, self.means_of_each, self.titles)
+        numbers = (self.means, mean_rows(self.rows, of_each_picture=True), self.titles)
         return Report(summary, sentences, before, clean, difference, *numbers, self.exhibits)

@@ -1,5 +1,6 @@
-"""One picture file from start to end, page by page and large pages in parts; and what there is to say about it."""
+"""A run of `dstl denoise`: every picture is read, denoised and written; it says nothing to anyone."""
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,34 +12,24 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
-from dstl_cli.base.scratch import Memory
 from dstl_cli.denoising import pipeline
 from dstl_cli.denoising.pipeline import DenoiseRecord, denoised_rows
 from dstl_cli.denoising.survey import Request, survey
-from dstl_cli.errors import DstlError
+from dstl_cli.errors import DstlError, refusals
 from dstl_cli.picture.formats import FORMATS, format_to_write
-from dstl_cli.picture.inputs import Job
+from dstl_cli.picture.inputs import Job, Selection
 from dstl_cli.picture.model import ImageInfo, Page, Picture
 from dstl_cli.picture.read import read_picture
 from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_writer
 from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.planes import Box
+from dstl_cli.transforms.files import TransformFile, save_transform
 
 Pixels = NDArray[Any]
 
-
-@dataclass(frozen=True)
-class DenoiseOptions:
-    """How every picture of a run is denoised and written; save_transform keeps the transform of the only one."""
-
-    sigma: float | None
-    request: Request
-    save_transform: Path | None = None
-    strip: bool = False
-    force: bool = False
-    resume: bool = False
-    memory: Memory = field(default_factory=Memory)
+PICTURE_KEYS = ("width", "height", "pages", "channels", "dtype", "sigma", "sigma_channels", "sigma_source")
+RECORD_KEYS = ("input", "output", *PICTURE_KEYS, "seconds", "warnings", "settings", "transform", "error")
 
 
 @dataclass(frozen=True)
@@ -66,42 +57,97 @@ class DenoisedFile:
         return size | noise | made | more
 
 
-def denoise_file(job: Job, options: DenoiseOptions, *, progress: Progress | None = None) -> DenoisedFile:
-    """Denoise one picture file; its results appear complete or not at all."""
-    start = perf_counter()
-    picture = read_picture(job.source.path, name=job.source.name)
-    warnings = [*picture.notes, *_losses(picture, job, options)]
-    records: list[DenoiseRecord] = []
-    with ExitStack() as files:  # closed in reverse: the main output appears last, as the sign that all is done
+@dataclass
+class DenoiseRun:
+    """Goes through the pictures one by one; a failed one does not stop the rest.
 
-        def opened(content: Picture, target: Path | None) -> Writer:
-            writer = open_writer(content, target, strip=options.strip, overwrite=options.force, resume=options.resume)
-            return files.enter_context(writer)
+    sigma: of the noise, estimated where it is None. save_transform: where the transform of the only picture goes.
+    """
 
-        main = opened(picture, job.output)
-        residual = opened(_derived(picture, "residual", 1), job.residual) if job.residual else None
-        compare = opened(_derived(picture, "comparison", 3), job.compare) if job.compare else None
-        for index in range(len(picture.specs)):
-            source = PageSource(picture, index)
-            plan = survey(source, options.sigma, options.request)
-            if index == 0 and options.save_transform is not None and plan.transform is None:
-                name = display_name(options.save_transform)
-                raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
-            share = part_of(progress, index, len(picture.specs))
-            for box, rows in denoised_rows(source, plan, options.request.jobs, progress=share, memory=options.memory):
-                noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
-                main.add_rows(rows, alpha)
-                if residual is not None:
-                    residual.add_rows(residual_picture(noisy, rows))
-                if compare is not None:
-                    compare.add_rows(side_by_side(noisy, rows))
-            warnings += plan.warnings
-            records = records or [DenoiseRecord.of(plan)]
-        for writer in filter(None, (main, residual, compare)):
-            writer.close()  # each of them may appear, before one does
-    sigma_source = "estimated" if options.sigma is None else "given"
-    said = tuple(dict.fromkeys(warnings))
-    return DenoisedFile(picture.info, records[0], said, perf_counter() - start, sigma_source)
+    found: Selection
+    todo: Sequence[Job]
+    done_before: Sequence[Job]
+    sigma: float | None
+    request: Request
+    save_transform: Path | None
+    strip: bool
+    force: bool
+    resume: bool
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def all(
+        self, progress: Progress | None, describe: Callable[[str], None]
+    ) -> Iterator[tuple[dict[str, Any], DenoisedFile | None]]:
+        """Denoise every picture, after those of the arguments that cannot be looked into.
+
+        Of each, what the JSON report tells of it, and what it has become: None where its record has an error.
+        """
+        for name, sentence in self.found.problems:
+            yield self._recorded(name, None, error=sentence), None
+        for index, job in enumerate(self.todo):
+            name = job.source.name
+            describe(name)
+            try:
+                with refusals(name, "cannot be denoised"):
+                    finished = self._denoise(job, part_of(progress, index, len(self.todo)))
+            except DstlError as error:
+                yield self._recorded(name, job.output_name, error=str(error)), None
+            else:
+                yield self._recorded(name, job.output_name, **finished.facts()), finished
+
+    def _recorded(self, name: str, output: str | None, **facts: Any) -> dict[str, Any]:
+        self.records.append(dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts)
+        return self.records[-1]
+
+    def _denoise(self, job: Job, progress: Progress | None) -> DenoisedFile:
+        """Denoise one picture file; its results appear complete or not at all."""
+        start = perf_counter()
+        picture = read_picture(job.source.path, name=job.source.name)
+        warnings = [*picture.notes, *_losses(picture, job, strip=self.strip)]
+        records: list[DenoiseRecord] = []
+        with ExitStack() as files:  # closed in reverse: the main output appears last, as the sign that all is done
+
+            def opened(content: Picture, target: Path | None) -> Writer:
+                writer = open_writer(content, target, strip=self.strip, overwrite=self.force, resume=self.resume)
+                return files.enter_context(writer)
+
+            main = opened(picture, job.output)
+            residual = opened(_derived(picture, "residual", 1), job.residual) if job.residual else None
+            compare = opened(_derived(picture, "comparison", 3), job.compare) if job.compare else None
+            for index in range(len(picture.specs)):
+                source, share = PageSource(picture, index), part_of(progress, index, len(picture.specs))
+                plan = survey(source, self.sigma, self.request)
+                if index == 0 and self.save_transform is not None and plan.transform is None:
+                    name = display_name(self.save_transform)
+                    raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
+                parts = denoised_rows(source, plan, self.request.jobs, progress=share, memory=self.request.memory)
+                for box, rows in parts:
+                    noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
+                    main.add_rows(rows, alpha)
+                    if residual is not None:
+                        residual.add_rows(residual_picture(noisy, rows))
+                    if compare is not None:
+                        compare.add_rows(np.concatenate((noisy, rows, residual_picture(noisy, rows)), axis=1))
+                warnings += plan.warnings
+                records = records or [DenoiseRecord.of(plan)]
+            for writer in filter(None, (main, residual, compare)):
+                writer.close()  # each of them may appear, before one does
+        sigma_source = "estimated" if self.sigma is None else "given"
+        said = tuple(dict.fromkeys(warnings))
+        finished = DenoisedFile(picture.info, records[0], said, perf_counter() - start, sigma_source)
+        page = finished.first_page
+        if self.save_transform is not None and page.transform is not None:
+            provenance = {"settings": page.settings, "sigma": finished.sigma, "images": 1, "source": "denoise"}
+            kept = TransformFile(page.transform, provenance, page.history)
+            save_transform(self.save_transform, kept, overwrite=self.force)
+        return finished
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """How many pictures met which end."""
+        failed = sum(record["error"] is not None for record in self.records)
+        done = len(self.records) - failed
+        return {"done": done, "failed": failed, "resumed": len(self.done_before), "skipped": self.found.skipped}
 
 
 class PageSource:
@@ -129,20 +175,15 @@ def _derived(picture: Picture, kind: str, times: int) -> Picture:
     return Picture(f"The {kind} of {picture.name}", specs)
 
 
-def _losses(picture: Picture, job: Job, options: DenoiseOptions) -> list[str]:
+def _losses(picture: Picture, job: Job, *, strip: bool) -> list[str]:
     """What the output cannot hold of the input."""
     entry = format_to_write(job.output) if job.output is not None else FORMATS[natural_format(picture)]
-    lost = () if options.strip else lost_metadata(picture, entry)
+    lost = () if strip else lost_metadata(picture, entry)
     losses = [f"{job.output_name} cannot hold {what} of the input." for what in lost]
     source = FORMATS[picture.format]
     if not source.written:
         losses.append(f"{source.label} is only read; the result is {entry.label}.")
     return losses
-
-
-def side_by_side(noisy: Pixels, denoised: Pixels) -> Pixels:
-    """Noisy, denoised and what was removed, (H, 3 W) or (H, 3 W, 3)."""
-    return np.concatenate((noisy, denoised, residual_picture(noisy, denoised)), axis=1)
 
 
 def residual_picture(noisy: Pixels, denoised: Pixels) -> Pixels:

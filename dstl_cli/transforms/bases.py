@@ -3,9 +3,8 @@
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dstl_cli.base.arrays import Array
 
 
 def _separable(rows: Array) -> Array:

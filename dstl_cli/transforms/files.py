@@ -22,8 +22,7 @@ from dstl_cli.errors import FileProblem
 from dstl_cli.transforms.transform import Iteration, Transform
 
 FORMAT = 2
-REQUIRED = ("format", "patch_size", "method", "rows", "columns", "values", "provenance", "history")
-ENTRIES = {1: REQUIRED, 2: (*REQUIRED, "canonical", "average_with_canonical")}  # of each format that is read
+READ_FORMATS = (1, 2)
 LARGEST_PATCH = 32
 LARGEST_FILE = 64 * 2**20
 
@@ -89,20 +88,22 @@ def _brief(error: Exception) -> str:
 
 
 def _checked(name: str, entries: Any) -> TransformFile:
-    _check_entries(name, entries, ("format",))
-    for info in entries.zip.infolist():
-        if info.file_size > LARGEST_FILE:
-            raise ValueError("an entry is too large")
-    version = int(entries["format"])
-    if version not in ENTRIES:
-        known = " and ".join(map(str, ENTRIES))
+    def entry(key: str) -> Any:
+        if key not in entries.files:
+            raise FileProblem(f"{name} is not a transform file (no entry {key!r}); give a .npz written by dstl.")
+        return np.asarray(entries[key])
+
+    if any(info.file_size > LARGEST_FILE for info in entries.zip.infolist()):
+        raise ValueError("an entry is too large")
+    version = int(entry("format"))
+    if version not in READ_FORMATS:
+        known = " and ".join(map(str, READ_FORMATS))
         raise FileProblem(f"{name} has transform format {version}, this dstl reads formats {known}; update dstl.")
-    _check_entries(name, entries, ENTRIES[version])
-    patch_size = int(entries["patch_size"])
+    patch_size, method = int(entry("patch_size")), str(entry("method"))
     if not 1 <= patch_size <= LARGEST_PATCH:
         raise ValueError(f"patch size {patch_size}")
     n = patch_size**2
-    rows, columns, values = (np.asarray(entries[key]) for key in ("rows", "columns", "values"))
+    rows, columns, values = entry("rows"), entry("columns"), entry("values")
     if not (rows.ndim == 1 and rows.shape == columns.shape == values.shape and values.dtype == np.float64):
         raise ValueError("its entries do not fit together")
     for index in (rows, columns):
@@ -110,19 +111,12 @@ def _checked(name: str, entries: Any) -> TransformFile:
             raise ValueError("an index is out of range")
     factor = np.zeros((n, n))
     factor[rows, columns] = values
-    history = np.asarray(entries["history"])
+    history = entry("history")
     if history.ndim != 2 or history.shape[1] != 5 or history.dtype != np.float64:
         raise ValueError("its history has the wrong shape")
-    provenance = json.loads(str(entries["provenance"]))
+    provenance = json.loads(str(entry("provenance")))
     if not isinstance(provenance, dict):
         raise ValueError("its provenance is not a table")
     records = tuple(Iteration(int(row[0]), *map(float, row[1:])) for row in history)
-    basis = ("dct", False) if version == 1 else (str(entries["canonical"]), bool(entries["average_with_canonical"]))
-    return TransformFile(Transform(patch_size, factor, str(entries["method"]), *basis), provenance, records)
-
-
-def _check_entries(name: str, entries: Any, required: Sequence[str]) -> None:
-    """Refuse an archive without one of these entries."""
-    for key in required:
-        if key not in entries.files:
-            raise FileProblem(f"{name} is not a transform file (no entry {key!r}); give a .npz written by dstl.")
+    basis = ("dct", False) if version == 1 else (str(entry("canonical")), bool(entry("average_with_canonical")))
+    return TransformFile(Transform(patch_size, factor, method, *basis), provenance, records)

@@ -6,12 +6,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array
 from dstl_cli.base.registry import load as load_by_name
 from dstl_cli.transforms.canonical import CANONICAL
 
-Array = NDArray[np.float64]
+FACTS = ("method", "canonical", "patch_size", "condition", "density", "frobenius_norm", "average_with_canonical")
 _FILES = "dstl_cli.transforms.files"  # by name: it imports this module
 
 
@@ -106,15 +106,7 @@ class Transform:
 
     def facts(self) -> dict[str, Any]:
         """What reports tell of it."""
-        return {
-            "method": self.method,
-            "canonical": self.canonical,
-            "patch_size": self.patch_size,
-            "condition": self.condition,
-            "density": self.density,
-            "frobenius_norm": self.frobenius_norm,
-            "average_with_canonical": self.average_with_canonical,
-        }
+        return {key: getattr(self, key) for key in FACTS}
 
     def apply(self, patches: Array) -> Array:
         """Coefficients W y of each row of `patches` (N, n)."""

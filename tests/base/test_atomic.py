@@ -382,3 +382,15 @@ def test_same_file_sees_through_links(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not same_file(first, tmp_path / "loop")
     (tmp_path / "b.png").write_bytes(b"1")
     assert not same_file(first, tmp_path / "b.png")
+
+
+def test_an_interrupt_between_two_steps_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(handle: int) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(atomic, "_lock", interrupt)
+    with pytest.raises(KeyboardInterrupt), atomic.atomic_output(tmp_path / "a.png"):
+        pass
+    assert len(list(tmp_path.iterdir())) == 1  # nobody could know of it yet
+    atomic.remove_unfinished()
+    assert not list(tmp_path.iterdir())

@@ -231,9 +231,10 @@ def test_the_same_seed_gives_the_same_numbers_for_any_number_of_threads(tmp_path
 
 def test_configurations_are_named_by_what_differs(transform: Path, tmp_path: Path) -> None:
     def labels(quality: str | None, method: str | None, canonical: str | None, *files: Path) -> list[str]:
-        made = configurations(quality, method, canonical, files, {"seed": 3})
-        assert all(item.request.settings.seed == 3 for item in made)
-        return [item.label for item in made]
+        given = {"quality": quality, "method": method, "canonical": canonical, "transform": files}
+        made = configurations({**given, "seed": 3})
+        assert all(request.settings.seed == 3 for _, request in made)
+        return [label for label, _ in made]
 
     assert labels(None, None, None) == ["standard"]
     assert labels(None, "dct,dsect,dct", None, transform) == ["dct", "dsect", "small.npz"]

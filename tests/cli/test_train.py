@@ -20,7 +20,7 @@ from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.on_collection import PatchSample, Training
 from dstl_cli.pixels.colour import luminance
 from dstl_cli.run import training as train_run
-from dstl_cli.run.collections import find_collection
+from dstl_cli.run.collections import files_of, find_collection, without
 from dstl_cli.transforms.files import load_transform
 
 Pixels = NDArray[Any]
@@ -304,8 +304,8 @@ def test_all_pictures_held_out_leave_none(folder: Path, target: Path) -> None:
 
 def test_a_collection_leaves_out_files_by_what_they_are(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder / "below")
-    rest = find_collection([str(folder)]).without(find_collection([str(tmp_path / "link" / "a.png")]))
-    assert [path.relative_to(folder).as_posix() for path in rest.files] == [
+    rest = without(find_collection([str(folder)]), find_collection([str(tmp_path / "link" / "a.png")]))
+    assert [path.relative_to(folder).as_posix() for path in files_of(rest)] == [
         "a.png",
         "b.png",
         "c.png",

@@ -227,7 +227,7 @@ def test_scratch_files_do_not_change_a_bit(case: Case, tmp_path: Path, monkeypat
 
     monkeypatch.setattr(scratch, "_on_disk", counted)
     memory = Memory(most=1000, scratch=tmp_path)
-    result = denoise_pixels(picture(case), case.sigma, request(case), memory=memory).pixels
+    result = denoise_pixels(picture(case), case.sigma, replace(request(case), memory=memory)).pixels
     assert result.tobytes() == whole(case).tobytes()
     assert made or case in SMALL or case.sigma == 0
     assert not list(tmp_path.iterdir())
@@ -253,7 +253,7 @@ def test_strips_over_scratch_files_do_not_change_a_bit(tmp_path: Path, monkeypat
     monkeypatch.setattr(pipeline, "LARGEST_OVERHEAD", 1e9)
     for case in (CASES[0], CASES[10], CASES[14]):
         memory = Memory(most=1000, scratch=tmp_path)
-        assert denoise_pixels(picture(case), case.sigma, request(case, 2), memory=memory).pixels.tobytes() == (
+        assert denoise_pixels(picture(case), case.sigma, replace(request(case, 2), memory=memory)).pixels.tobytes() == (
             whole(case).tobytes()
         )
     assert not list(tmp_path.iterdir())
@@ -266,7 +266,10 @@ def test_an_interrupted_run_leaves_no_scratch_file(tmp_path: Path) -> None:
     case = CASES[0]
     with pytest.raises(KeyboardInterrupt):
         denoise_pixels(
-            picture(case), 5.0, request(case, 2), progress=interrupt, memory=Memory(most=1000, scratch=tmp_path)
+            picture(case),
+            5.0,
+            replace(request(case, 2), memory=Memory(most=1000, scratch=tmp_path)),
+            progress=interrupt,
         )
     assert not list(tmp_path.iterdir())
 

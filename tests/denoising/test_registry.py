@@ -14,12 +14,9 @@ from typer.testing import CliRunner
 
 from dstl_cli.base.threads import Execution
 from dstl_cli.cli.app import app
-from dstl_cli.denoising.plan import Engine, Plan, TransformSource
+from dstl_cli.denoising.plan import Engine, Plan
 from dstl_cli.denoising.qualities import QUALITIES, Quality
-from dstl_cli.learning.on_picture import PictureTransform
-from dstl_cli.noise.model import ChannelNoise
-from dstl_cli.pixels.planes import Box, Plane
-from dstl_cli.transforms.transform import Transform
+from dstl_cli.pixels.planes import Plane
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,22 +33,8 @@ class BlurSettings:
         return replace(self, share=min(1.0, max(sigmas) / 40))
 
 
-class BlurEngine:
+class BlurEngine(Engine):
     """Planes are counted from their mean, so that mixing it in is a factor."""
-
-    def transform_for(
-        self, plane: Plane, noise: ChannelNoise, settings: BlurSettings, source: TransformSource, threads: int
-    ) -> PictureTransform:
-        return PictureTransform(Transform.fixed(settings.patch_size))
-
-    def least_side(self, plan: Plan) -> int:
-        return 1
-
-    def planes(self, plan: Plan) -> float:
-        return 1.0
-
-    def window(self, box: Box, plan: Plan) -> Box:
-        return box
 
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
         share = np.float32(1 - plan.settings.share)

@@ -13,22 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dstl_cli.learning.collection_settings import CollectionSettings
 from dstl_cli.learning.loop import Shard, code_shards
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.on_collection import (
     FIDELITY,
     GAIN,
-    CostHistory,
     PatchSample,
     Trained,
     Training,
     TrainingSet,
+    best_and_waited,
     learn_from_pictures,
     least_energy,
     without_mean,
 )
-from dstl_cli.learning.settings import LearnSettings
+from dstl_cli.learning.settings import CollectionSettings, LearnSettings
 from dstl_cli.measure.paper_experiments import figure_shard
 from dstl_cli.picture.read import read_picture
 from dstl_cli.transforms.bases import dct_matrix
@@ -71,7 +70,7 @@ def every_patch(image: Picture, size: int) -> set[bytes]:
 
 
 def training_set(config: CollectionSettings, *, seed: int = 0, count: int = 12) -> TrainingSet:
-    sample = PatchSample.for_training(config)
+    sample = PatchSample.of(config)
     for number, image in enumerate(pictures(count, seed=seed)):
         sample.add(image, number)
     return TrainingSet.from_patches(sample.patches(), config)
@@ -187,7 +186,7 @@ def test_a_state_of_another_size_is_refused() -> None:
 
 def test_sigma_sets_the_levels_as_the_coder_does() -> None:
     config = CollectionSettings(patch_size=5, train_patches=300, sigma=10.0)
-    sample = PatchSample.for_training(config)
+    sample = PatchSample.of(config)
     for number, image in enumerate(pictures(8)):
         sample.add(image, number)
     patches = sample.patches().astype(np.float64)
@@ -368,20 +367,19 @@ def test_methods_with_a_scale_of_their_own_are_compared_with_a_dct_of_that_norm(
     assert result.cost == pytest.approx(code_shards(factor, [shard]).error / norm, rel=1e-9)
     scaled = np.eye(24) * result.transform.frobenius_norm / 5
     assert result.canonical_cost == pytest.approx(code_shards(scaled, [shard]).error / norm, rel=1e-9)
-    assert training.costs.costs == pytest.approx([record.error / norm for record in result.history])
+    assert training.costs == pytest.approx([record.error / norm for record in result.history])
 
 
 @given(costs=st.lists(st.floats(0, 10) | st.sampled_from([1.0, 1.00005, 0.99995, 0.9998]), min_size=1, max_size=40))
 def test_the_costs_know_the_best_and_how_long_ago_it_was_better(costs: list[float]) -> None:
-    costs_so_far = CostHistory()
-    for cost in costs:
-        costs_so_far.add(cost)
-    assert costs_so_far.best_iteration == int(np.argmin(costs)) + 1
+    best, waited = best_and_waited(costs)
+    assert best == costs.index(min(costs)) + 1
     mark, last = math.inf, 0
     for number, cost in enumerate(costs, 1):
         if cost < mark * (1 - GAIN):
             mark, last = cost, number
-    assert costs_so_far.waited == len(costs) - last
+    assert waited == len(costs) - last
+    assert best_and_waited([]) == (0, 0)
 
 
 def test_patience_ends_the_training() -> None:
@@ -389,7 +387,7 @@ def test_patience_ends_the_training() -> None:
     result, training = trained(training_set(config), config)
     assert result.stop_reason == "no improvement"
     assert len(result.history) < 500
-    costs = training.costs.costs
+    costs = training.costs
     assert min(costs[-6:]) >= min(costs[:-6]) * (1 - 1e-4)
 
 

@@ -14,15 +14,16 @@ from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.qualities import QUALITIES
 from dstl_cli.denoising.survey import Request
 from dstl_cli.measure import trials
-from dstl_cli.measure.means import Mean, mean_rows
 from dstl_cli.measure.paper_experiments import table_row
 from dstl_cli.measure.trials import (
     Configuration,
+    Mean,
     Measurement,
     Measures,
     NoisePlan,
     Row,
     luma,
+    mean_rows,
     measure_pair,
     noise_trials,
     warm_up,
@@ -37,7 +38,7 @@ Pixels = NDArray[Any]
 def way(method: str = "dct", label: str | None = None, **changes: Any) -> Configuration:
     """The paper's protocol with small patches."""
     request = Request.named("paper", method=method, **({"patch_size": 6} | changes))
-    return Configuration(label or method, request)
+    return label or method, request
 
 
 DCT = way()
@@ -107,8 +108,8 @@ def test_identical_pictures_have_infinite_psnr_and_ssim_one() -> None:
 @pytest.mark.parametrize("kind", ["wang", "downsampled"])
 def test_pictures_below_the_window_have_psnr_but_no_ssim(shape: tuple[int, ...], kind: str) -> None:
     found = Measures(ssim_kind=kind).compare(np.zeros(shape), np.ones(shape))
-    assert found.ssim is None
-    assert found.psnr == pytest.approx(20 * math.log10(255))
+    assert found["ssim"] is None
+    assert found["psnr"] == pytest.approx(20 * math.log10(255))
 
 
 def test_what_cannot_be_compared_is_refused_in_words() -> None:
@@ -153,12 +154,12 @@ def test_rows_come_for_each_sigma_repeat_and_configuration(camera: Pixels) -> No
 
 
 @pytest.mark.parametrize(
-    "one", [DCT, way("dsect", rounds=2, iterations=3, train_patches=200)], ids=lambda one: str(one.label)
+    "one", [DCT, way("dsect", rounds=2, iterations=3, train_patches=200)], ids=lambda one: str(one[0])
 )
 def test_a_grey_row_is_that_of_the_papers_table(camera: Pixels, one: Configuration) -> None:
     trial = one_trial(camera, 20.0, one, Measures(ssim_kind="downsampled"), seed=3)
     noisy = add_noise(camera, 20.0, seed=3)
-    expected = table_row("camera", camera.astype(np.float64), noisy, 20.0, one.request)
+    expected = table_row("camera", camera.astype(np.float64), noisy, 20.0, one[1])
     assert (trial.row.psnr, trial.row.ssim, trial.row.noisy_psnr) == (expected.psnr, expected.ssim, expected.noisy_psnr)
     np.testing.assert_array_equal(trial.before, noisy.clip(0, 255))
 
@@ -176,7 +177,7 @@ def test_what_is_measured_is_what_denoise_gives(
     noisy = add_noise(clean, 20.0 * unit, seed=0).clip(0, 255 * unit).round().astype(kind)
     monkeypatch.setattr(trials, "add_noise", lambda *_, **__: noisy)
     settings: dict[str, Any] = {"rounds": 2, "train_patches": 200} if quality == "paper" else {}
-    trial = one_trial(clean, 20.0, Configuration("q", Request.named(quality, **settings)))
+    trial = one_trial(clean, 20.0, ("q", Request.named(quality, **settings)))
     expected = denoise_pixels(noisy, 20.0, Request.named(quality, **settings)).pixels.astype(np.float64)
     rounding = 0.5 if kind.startswith("u") else 0.0
     difference = np.abs(trial.after * unit - expected)
@@ -229,11 +230,11 @@ def test_pictures_smaller_than_a_patch_work(shape: tuple[int, ...]) -> None:
 
 
 def test_a_given_transform_is_used(camera: Pixels) -> None:
-    given_one = Configuration("mine", Request.named("paper", source=TransformSource(Transform.fixed(6))))
+    given_one = ("mine", Request.named("paper", source=TransformSource(Transform.fixed(6))))
     fixed, mine = (one_trial(camera[:50, :50], 20.0, one) for one in (DCT, given_one))
     np.testing.assert_array_equal(mine.after, fixed.after)
-    warm_up(given_one)
-    warm_up(DCT)
+    warm_up(given_one[1])
+    warm_up(DCT[1])
 
 
 # --- means --------------------------------------------------------------------------------------------

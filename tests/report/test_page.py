@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dstl_cli.measure.means import mean_rows
-from dstl_cli.measure.trials import Measurement, Row
+from dstl_cli.measure.trials import Measurement, Row, mean_rows
 from dstl_cli.report.exhibits import Exhibit
 from dstl_cli.report.page import Report, nice_ticks, render
 

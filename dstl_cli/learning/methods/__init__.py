@@ -5,25 +5,23 @@ To add one: a module here with a `FactorUpdate`, and an entry in `METHODS`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dstl_cli.base.registry import Registry, load
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from dstl_cli.base.arrays import Array, Arrays
     from dstl_cli.learning.settings import LearnSettings
-
-    Array = NDArray[np.float64]
-    State = dict[str, NDArray[Any]]  # what is carried from one update to the next, by name
 
 
 class FactorUpdate:
     """One way to learn T from second moments: the Gram matrix Yt Yt' (once) and X Yt' (every iteration).
 
     As it stands T = I stays: the method `dct`. Others have their own `update`, and what else is not as here.
+    carried: the attributes that go from one update to the next: arrays, or numbers.
     """
+
+    carried: tuple[str, ...] = ()
 
     def __init__(self, gram: "Array", settings: "LearnSettings") -> None:
         """gram: Yt Yt', (n, n)."""
@@ -48,12 +46,16 @@ class FactorUpdate:
         """The T handed to the user: with every bound of the method kept."""
         return factor
 
-    def state(self) -> "State":
+    def state(self) -> "Arrays":
         """What is carried from one update to the next, apart from T; copies, contiguous."""
-        return {}
+        import numpy as np
 
-    def restore(self, state: "Mapping[str, NDArray[Any]]") -> None:
+        return {key: np.array(getattr(self, key), order="C") for key in self.carried}
+
+    def restore(self, state: "Arrays") -> None:
         """Go on as the method whose state this was."""
+        for key in self.carried:
+            setattr(self, key, state[key][()])
 
 
 @dataclass(frozen=True)

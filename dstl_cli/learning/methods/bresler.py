@@ -4,13 +4,11 @@ min ||T Yt - X||^2 + l (||T||^2 - log|det T|),   l = lambda0 ||Yt||^2
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array
 from dstl_cli.learning.methods import FactorUpdate
 from dstl_cli.learning.settings import LearnSettings
 from dstl_cli.learning.spectrum import condition_number, entry_budget, largest_entries, within_budget
-
-Array = NDArray[np.float64]
 
 SINGULAR = 1e6  # condition number from which dropping entries is taken to have lost a direction
 TABLE_DENSITY = 0.2  # of the doubly sparse method in the paper's table

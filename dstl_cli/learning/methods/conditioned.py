@@ -3,16 +3,12 @@
 min ||U diag(d) V' Yt - X||^2   s.t.  U, V orthonormal,  d_max <= rho d_min,  ||d|| = tau
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array
 from dstl_cli.learning.methods import FactorUpdate
 from dstl_cli.learning.settings import LearnSettings
 from dstl_cli.learning.spectrum import (
-    check_bounds,
     cone_projection,
     entry_budget,
     held_to_bound,
@@ -20,18 +16,17 @@ from dstl_cli.learning.spectrum import (
     within_budget,
 )
 
-Array = NDArray[np.float64]
-
 BUDGET = 0.30  # share of the entries of T that `procrustes` keeps where nothing else is said
 
 
 class Conditioned(FactorUpdate):
     """Alternates U and V (Procrustes) and d (a weighted cone projection)."""
 
+    carried = ("v", "d")  # which the next U starts from
+
     def __init__(self, gram: Array, settings: LearnSettings) -> None:
         super().__init__(gram, settings)
         self.max_condition, self.norm = settings.max_condition, settings.norm_for(len(gram))
-        check_bounds(self.max_condition, self.norm)
         n = len(gram)
         self.v = np.eye(n)
         self.d = np.full(n, self.norm / np.sqrt(n))
@@ -68,14 +63,6 @@ class Conditioned(FactorUpdate):
     def deliver(self, factor: Array) -> Array:
         """T, with its condition number within the bound as measured."""
         return held_to_bound(factor, self.max_condition, self.norm)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """V and d, which the next U starts from."""
-        return {"v": np.array(self.v, order="C"), "d": self.d.copy()}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up V and d."""
-        self.v, self.d = state["v"], state["d"]
 
 
 class Procrustes(Conditioned):

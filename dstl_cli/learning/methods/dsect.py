@@ -3,16 +3,12 @@
 min ||T Yt - X||^2 + lam ||T||_1   s.t.  cond(T) <= rho,  ||T||_F = tau
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array, Mask
 from dstl_cli.learning.methods import FactorUpdate
 from dstl_cli.learning.settings import LearnSettings
 from dstl_cli.learning.spectrum import (
-    check_bounds,
     entry_budget,
     held_to_bound,
     largest_with_diagonal,
@@ -20,8 +16,6 @@ from dstl_cli.learning.spectrum import (
     project_on_support,
     project_spectrum,
 )
-
-Array = NDArray[np.float64]
 
 SUPPORT_ROUNDS = {"absolute": 5, "energy": 200}  # to keep the zeros of T; the paper's weight leaves hardly any
 
@@ -37,18 +31,19 @@ class Dsect(FactorUpdate):
     With a density in the configuration, the largest entries within that budget are kept instead of thresholding.
     """
 
+    carried = ("momentum", "iteration", "l1_weights", "previous", "support")
+
     def __init__(self, gram: Array, settings: LearnSettings) -> None:
         super().__init__(gram, settings)
         self.norm = settings.norm_for(len(gram))
-        check_bounds(settings.max_condition, self.norm)
         self.unit = float(np.trace(gram)) / len(gram) if settings.l1_units == "energy" else 1.0  # of second moments
         self.l1_weight = settings.l1_weight * self.unit  # lambda
         self.lipschitz = float(np.linalg.norm(gram, 2))  # of the gradient
         self.budget = None if settings.density is None else entry_budget(settings.density, len(gram))
-        self.previous: Array | None = None
+        self.previous = np.zeros_like(gram)  # the T before
         self.momentum = 1.0
         self.iteration = 0
-        self.support: NDArray[np.bool_] | None = None
+        self.support = np.ones(gram.shape, dtype=bool)
         self.l1_weights = np.zeros(settings.homotopy_steps)
 
     def start(self, cross: Array) -> Array:
@@ -74,9 +69,7 @@ class Dsect(FactorUpdate):
         """One iteration of Algorithm 1 for X Yt' = cross."""
         self.iteration += 1
         old_momentum, self.momentum = self.momentum, (1 + np.sqrt(1 + 4 * self.momentum**2)) / 2
-        ahead = factor
-        if self.previous is not None:
-            ahead = factor + (old_momentum - 1) / self.momentum * (factor - self.previous)
+        ahead = factor + (old_momentum - 1) / self.momentum * (factor - self.previous)
         self.previous = factor
         direction, step = self._gradient_step(ahead, cross)
         new = ahead - step * direction
@@ -86,9 +79,8 @@ class Dsect(FactorUpdate):
             weight = self.l1_weights[min(self.iteration, len(self.l1_weights)) - 1]
             new = soft_threshold(new, step * float(weight))
         new = self._project(new)
-        if frozen and self.support is not None:
-            return np.where(self.support, new, 0.0)
-        self.support = self._support_of(new)
+        if not frozen:
+            self.support = self._support_of(new)
         return np.where(self.support, new, 0.0)
 
     def deliver(self, factor: Array) -> Array:
@@ -102,29 +94,10 @@ class Dsect(FactorUpdate):
         on_support = project_on_support(factor, support, *bounds)
         return mix_with_identity(np.where(support, factor, 0.0), *bounds) if on_support is None else on_support
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The momentum with the T before, the place in the homotopy, and the support."""
-        state: dict[str, NDArray[Any]] = {
-            "momentum": np.full(1, self.momentum),
-            "iteration": np.full(1, self.iteration),
-            "l1_weights": self.l1_weights.copy(),
-        }
-        if self.previous is not None:
-            state["previous"] = np.array(self.previous, order="C")
-        if self.support is not None:
-            state["support"] = np.array(self.support, order="C")
-        return state
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on with them."""
-        self.momentum, self.iteration = float(state["momentum"][0]), int(state["iteration"][0])
-        self.l1_weights = state["l1_weights"]
-        self.previous, self.support = state.get("previous"), state.get("support")
-
     def _project(self, matrix: Array) -> Array:
         return project_spectrum(matrix, self.settings.max_condition, self.norm)
 
-    def _support_of(self, matrix: Array) -> NDArray[np.bool_]:
+    def _support_of(self, matrix: Array) -> Mask:
         """Entries that stay: above the clip, or the largest within the budget (the diagonal always among them)."""
         if self.budget is None:
             return np.abs(matrix) > self.settings.clip
