@@ -574,7 +574,7 @@ def test_a_long_stack_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> N
 def test_side_files_that_cannot_hold_the_pages_are_refused_before_any_work(option: str, tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "a.tif", coloured(1, pages=3), photometric="minisblack")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dstl_cli.run.files.denoise_pixels", lambda *_: pytest.fail("no work is to be done"))
+        patch.setattr("dstl_cli.run.files.survey", lambda *_: pytest.fail("no work is to be done"))
         done = run("denoise", tmp_path / "a.tif", *FAST, option, tmp_path / "x.png")
     refused(done, 1, "3 pages", "PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]
