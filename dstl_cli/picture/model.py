@@ -16,6 +16,7 @@ Page = tuple[Pixels, Pixels | None]
 
 _INCH = 0.0254  # metres
 _BLOCK = 2**22  # values looked at together
+PIECE_BYTES = 2**22  # of rows that are written together
 PIXEL_TYPES = ("uint8", "uint16", "float32", "float64")
 
 
@@ -223,5 +224,5 @@ def cut(page: Page, rows: slice, columns: slice = slice(None)) -> Page:
 
 def row_steps(height: int, row_bytes: int) -> Iterator[int]:
     """The rows of a page in pieces of a few MiB: how many each piece has."""
-    step = max(1, 2**22 // row_bytes)
+    step = max(1, PIECE_BYTES // row_bytes)
     return (min(step, height - top) for top in range(0, height, step))

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.base.threads import available_cores, in_order
-from dstl_cli.denoising.pipeline import STRIP_PIXELS, DenoiseRecord, denoised_rows
+from dstl_cli.denoising import pipeline
+from dstl_cli.denoising.pipeline import DenoiseRecord, denoised_rows
 from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.errors import DstlError, refusals
 from dstl_cli.picture.formats import FORMATS, format_to_write
@@ -185,7 +186,7 @@ class PageSource:
         self._picture, self._index = picture, index
         spec = picture.specs[index]
         self.shape, self.dtype = spec.shape, spec.dtype
-        if spec.height * spec.width <= STRIP_PIXELS:
+        if spec.height * spec.width <= pipeline.STRIP_PIXELS:
             picture.page(index)  # stays at hand
 
     def window(self, box: Box) -> Pixels:
