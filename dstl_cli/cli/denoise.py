@@ -76,7 +76,9 @@ def denoise(
     scratch: options.Scratch = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
-    verbose: Annotated[bool, option(OUTPUT, "Show the learning, iteration by iteration.", "--verbose", "-v")] = False,
+    verbose: Annotated[
+        bool, option(OUTPUT, "Show the learning, iteration by iteration (and with --json the plan).", "--verbose", "-v")
+    ] = False,
     debug: options.Debug = False,
 ) -> None:
     """Denoise pictures; depth, colour, alpha, profile and pages stay as they are.
@@ -152,6 +154,7 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
                     report_error(f"{record['input']}: {text}")
             if verbose:
                 _show_learning(finished.first_page)
+                record["plan"] = finished.first_page.plan.to_json()
     if run.found.several and not quiet:
         ends = "{done} denoised, {failed} failed, {resumed} done before, {skipped} other files skipped."
         say(ends.format_map(run.summary))

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
+from dstl_cli.base.threads import available_cores, in_order
 from dstl_cli.denoising import pipeline
 from dstl_cli.denoising.pipeline import DenoiseRecord, denoised_rows
 from dstl_cli.denoising.survey import Request, survey
@@ -30,6 +33,8 @@ Pixels = NDArray[Any]
 
 PICTURE_KEYS = ("width", "height", "pages", "channels", "dtype", "sigma", "sigma_channels", "sigma_source")
 RECORD_KEYS = ("input", "output", *PICTURE_KEYS, "seconds", "warnings", "settings", "transform", "error")
+LOOKED_AT = 64  # files whose headers are looked at before they are denoised
+SMALL_PIXELS = 500_000  # pictures up to this size are denoised side by side, one on each thread; others by themselves
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class DenoisedFile:
 
 @dataclass
 class DenoiseRun:
-    """Goes through the pictures one by one; a failed one does not stop the rest.
+    """Goes through the pictures in order; a failed one does not stop the rest.
 
     sigma: of the noise, estimated where it is None. save_transform: where the transform of the only picture goes.
     """
@@ -84,22 +89,46 @@ class DenoiseRun:
         """
         for name, sentence in self.found.problems:
             yield self._recorded(name, None, error=sentence), None
-        for index, job in enumerate(self.todo):
-            name = job.source.name
-            describe(name)
-            try:
-                with refusals(name, "cannot be denoised"):
-                    finished = self._denoise(job, part_of(progress, index, len(self.todo)))
-            except DstlError as error:
-                yield self._recorded(name, job.output_name, error=str(error)), None
+        for job, finished in self._finished(progress, describe):
+            if isinstance(finished, DstlError):
+                yield self._recorded(job.source.name, job.output_name, error=str(finished)), None
             else:
-                yield self._recorded(name, job.output_name, **finished.facts()), finished
+                yield self._recorded(job.source.name, job.output_name, **finished.facts()), finished
+
+    def _finished(
+        self, progress: Progress | None, describe: Callable[[str], None]
+    ) -> Iterator[tuple[Job, DenoisedFile | DstlError]]:
+        """What becomes of each picture, in order; small ones that follow each other are denoised side by side."""
+        threads, total, done = self.request.jobs or available_cores(), len(self.todo), 0
+        several = threads > 1 and total > 1
+        batches = (self.todo[start : start + LOOKED_AT] for start in range(0, total, LOOKED_AT))
+        runs = (run for batch in batches for run in groupby(batch, key=lambda job: several and _is_small(job)))
+        for small, run in runs:
+            jobs = list(run)
+            request = replace(self.request, jobs=1 if small else threads)
+            shares = [None if small else part_of(progress, done + index, total) for index in range(len(jobs))]
+            tasks = [partial(self._attempt, request, *pair) for pair in zip(jobs, shares, strict=True)]
+            results = in_order(lambda task: task(), tasks, threads if small else 1)
+            for job in jobs:
+                describe(job.source.name)
+                yield job, next(results)
+                done += 1
+                if progress is not None:
+                    progress(done / total)
+
+    def _attempt(self, request: Request, job: Job, progress: Progress | None) -> DenoisedFile | DstlError:
+        """A denoised picture file, or why it is none."""
+        try:
+            with refusals(job.source.name, "cannot be denoised"):
+                return self._denoise(job, request, progress)
+        except DstlError as error:
+            return error
 
     def _recorded(self, name: str, output: str | None, **facts: Any) -> dict[str, Any]:
         self.records.append(dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts)
         return self.records[-1]
 
-    def _denoise(self, job: Job, progress: Progress | None) -> DenoisedFile:
+    def _denoise(self, job: Job, request: Request, progress: Progress | None) -> DenoisedFile:
         """Denoise one picture file; its results appear complete or not at all."""
         start = perf_counter()
         picture = read_picture(job.source.path, name=job.source.name)
@@ -115,13 +144,13 @@ class DenoiseRun:
             residual = opened(_derived(picture, "residual", 1), job.residual) if job.residual else None
             compare = opened(_derived(picture, "comparison", 3), job.compare) if job.compare else None
             for index in range(len(picture.specs)):
-                source, share = PageSource(picture, index), part_of(progress, index, len(picture.specs))
-                plan = survey(source, self.sigma, self.request)
+                source = PageSource(picture, index)
+                plan = survey(source, self.sigma, request)
                 if index == 0 and self.save_transform is not None and plan.transform is None:
                     name = display_name(self.save_transform)
                     raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
-                parts = denoised_rows(source, plan, self.request.jobs, progress=share, memory=self.request.memory)
-                for box, rows in parts:
+                share = part_of(progress, index, len(picture.specs))
+                for box, rows in denoised_rows(source, plan, request.jobs, progress=share, memory=request.memory):
                     noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
                     main.add_rows(rows, alpha)
                     if residual is not None:
@@ -167,6 +196,15 @@ class PageSource:
     def part(self, box: Box) -> Page:
         """The colours in a box, and the samples beside them."""
         return self._picture.window(self._index, slice(box.top, box.bottom), slice(box.left, box.right))
+
+
+def _is_small(job: Job) -> bool:
+    """Whether the headers of a file tell of one small page; a file without such headers is no work at all."""
+    try:
+        specs = read_picture(job.source.path, name=job.source.name).specs if job.source.path else ()
+    except DstlError:
+        return True
+    return len(specs) == 1 and specs[0].height * specs[0].width <= SMALL_PIXELS
 
 
 def _derived(picture: Picture, kind: str, times: int) -> Picture:
