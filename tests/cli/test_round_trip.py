@@ -3,7 +3,6 @@
 Files are made and read back without dstl; the pixels must be those that `dstl_cli.denoising` gives for the array.
 """
 
-import io
 import struct
 import subprocess
 import sys
@@ -19,7 +18,6 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image, ImageCms
-from PIL.JpegImagePlugin import JpegImageFile
 from running import Outcome, Pixels, command, environment, refused, run, run_process, scene
 
 from dstl_cli import denoise
@@ -423,19 +421,6 @@ def test_the_real_program_keeps_sixteen_bit_colour(tmp_path: Path) -> None:
     piped = run_process("denoise", "-", "-o", "-", *FAST, "-q", stdin=source.read_bytes())
     assert (piped.code, piped.stderr) == (0, "")
     assert piped.stdout == (tmp_path / "rgba16_denoised.png").read_bytes()
-
-
-def test_jpeg_is_written_at_high_quality_without_subsampling(tmp_path: Path) -> None:
-    Image.fromarray(coloured(3)).save(tmp_path / "a.jpg", quality=60, subsampling=2)
-    assert run("denoise", tmp_path / "a.jpg", *FAST).code == 0
-    stream = io.BytesIO()
-    Image.fromarray(coloured(3)).save(stream, "jpeg", quality=95)
-    with Image.open(tmp_path / "a_denoised.jpg") as image, Image.open(stream) as good:
-        assert isinstance(image, JpegImageFile)
-        assert isinstance(good, JpegImageFile)
-        assert [part[1:3] for part in image.layer] == [(1, 1)] * 3
-        for table, enough in zip(image.quantization.values(), good.quantization.values(), strict=True):
-            assert all(a <= b for a, b in zip(table, enough, strict=True))
 
 
 def test_the_output_name_chooses_the_format_unless_something_would_be_lost(tmp_path: Path) -> None:
