@@ -115,18 +115,22 @@ def open_writer(
     strip: bool = False,
     overwrite: bool = True,
     resume: bool = False,
+    jpeg_quality: int | None = None,
 ) -> Iterator[Writer]:
     """Write the pages of `picture`, or others like them, to a file, a binary stream or (None) standard output.
 
     The format is `format`, or else what the file name asks for, or else `natural_format`. With strip, profile, EXIF,
     resolution and all other metadata are left out, but not the axes of TIFF stacks. A file that exists is an error
-    unless `overwrite`; with `resume` it may be empty, or be the very bytes that are written.
+    unless `overwrite`; with `resume` it may be empty, or be the very bytes that are written. A JPEG file is coded as
+    the picture's own was (95 for others), or at `jpeg_quality`.
     """
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
     entry = format_to_write(path) if path and not format else FORMATS[format or natural_format(picture)]
     check_format(picture, entry, strip=strip, suffix="" if path is None else split_suffix(path.name)[1])
     if entry.name != picture.format:
         picture = replace(picture, native=None)
+    if jpeg_quality is not None and entry.name == "jpeg":
+        picture = entry.load().at_quality(picture, jpeg_quality)
     kept = path if path and resume and not overwrite and os.path.isfile(path) else None
     output = atomic_output(path, overwrite=overwrite or kept is not None) if path else _whole_output(target)
     with output as stream:

@@ -67,6 +67,7 @@ class DenoiseRun:
     """Goes through the pictures in order; a failed one does not stop the rest.
 
     sigma: of the noise, estimated where it is None. save_transform: where the transform of the only picture goes.
+    jpeg_quality: of JPEG outputs, coded as their inputs where it is None.
     """
 
     found: Selection
@@ -78,6 +79,7 @@ class DenoiseRun:
     strip: bool
     force: bool
     resume: bool
+    jpeg_quality: int | None = None
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def all(
@@ -132,12 +134,19 @@ class DenoiseRun:
         """Denoise one picture file; its results appear complete or not at all."""
         start = perf_counter()
         picture = read_picture(job.source.path, name=job.source.name)
-        warnings = [*picture.notes, *_losses(picture, job, strip=self.strip)]
+        warnings = [*picture.notes, *_losses(picture, job, strip=self.strip, jpeg_quality=self.jpeg_quality)]
         records: list[DenoiseRecord] = []
         with ExitStack() as files:  # closed in reverse: the main output appears last, as the sign that all is done
 
             def opened(content: Picture, target: Path | None) -> Writer:
-                writer = open_writer(content, target, strip=self.strip, overwrite=self.force, resume=self.resume)
+                writer = open_writer(
+                    content,
+                    target,
+                    strip=self.strip,
+                    overwrite=self.force,
+                    resume=self.resume,
+                    jpeg_quality=self.jpeg_quality,
+                )
                 return files.enter_context(writer)
 
             main = opened(picture, job.output)
@@ -213,7 +222,7 @@ def _derived(picture: Picture, kind: str, times: int) -> Picture:
     return Picture(f"The {kind} of {picture.name}", specs)
 
 
-def _losses(picture: Picture, job: Job, *, strip: bool) -> list[str]:
+def _losses(picture: Picture, job: Job, *, strip: bool, jpeg_quality: int | None) -> list[str]:
     """What the output cannot hold of the input."""
     entry = format_to_write(job.output) if job.output is not None else FORMATS[natural_format(picture)]
     lost = () if strip else lost_metadata(picture, entry)
@@ -221,6 +230,8 @@ def _losses(picture: Picture, job: Job, *, strip: bool) -> list[str]:
     source = FORMATS[picture.format]
     if not source.written:
         losses.append(f"{source.label} is only read; the result is {entry.label}.")
+    if source.name == entry.name == "jpeg" and jpeg_quality is None:
+        losses += entry.load().coding_changes(picture)
     return losses
 
 
