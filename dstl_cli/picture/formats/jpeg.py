@@ -142,7 +142,7 @@ def _metadata(segments: tuple[Segment, ...]) -> Metadata:
         icc=b"".join(profile[number] for number in sorted(profile)) if whole else None,
         exif=exif or None,
         xmp=None if xmp is None else _whole_xmp(xmp, segments),
-        dpi=exif_dpi(exif) if dpi is None and exif is not None else dpi,
+        dpi=dpi or exif_dpi(exif),
     )
 
 
