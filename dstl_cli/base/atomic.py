@@ -95,12 +95,13 @@ def remove_stale_temporaries(folder: Path) -> int:
     return sum(_remove_if_stale(Path(folder) / name.string, int(name[1])) for name in found)
 
 
-def same_file(first: Path, second: Path) -> bool:
-    """Whether two paths lead to one file, through symbolic and hard links; neither has to exist."""
-    try:
-        return os.path.samefile(first, second)
-    except (OSError, ValueError):
-        return os.path.normcase(os.path.realpath(first)) == os.path.normcase(os.path.realpath(second))
+def identities(path: Path) -> set[object]:
+    """What tells a file from others: its real name, and where it exists its number, which hard links share."""
+    found: set[object] = {os.path.normcase(os.path.realpath(path))}
+    with contextlib.suppress(OSError, ValueError):
+        status = os.stat(path)
+        found.add((status.st_dev, status.st_ino))
+    return found
 
 
 class _OutputFile(io.FileIO):

@@ -41,7 +41,11 @@ def clean_pictures(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
 
 
 def paired(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
-    """Two pictures, or the pictures of two folders paired by name."""
+    """Two pictures, or the pictures of two folders: each with its namesake in the other, whatever the suffixes.
+
+    A name with _denoised is taken before the plain one, which is then its noisy input. A picture without a partner,
+    on either side, is an error.
+    """
     if len(arguments) != 2:
         raise UsageProblem("Give a clean and a denoised picture or folder, or --sigma with the noise to add.")
     first, second = map(Path, arguments)
@@ -49,19 +53,10 @@ def paired(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
         raise UsageProblem("A picture is compared with a picture, a folder with a folder; give two of one kind.")
     if not first.is_dir():
         return [(Input(first, Path(first.name)), Input(second, Path(second.name)))]
-    return _paired_by_name(first, second, recursive)
-
-
-def _paired_by_name(first: Path, second: Path, recursive: bool) -> list[Pair]:
-    """Each picture of one folder with its namesake in the other, whatever the suffixes.
-
-    A name with _denoised is taken before the plain one, which is then its noisy input. A picture without a partner,
-    on either side, is an error.
-    """
     clean = _by_stem(first, recursive, MADE_SUFFIX)
     others = _by_stem(second, recursive, NO_SUFFIX)
-    made = {stem.removesuffix(MADE_SUFFIX): item for stem, item in others.items() if stem.endswith(MADE_SUFFIX)}
-    partners = {stem: item for stem, item in others.items() if not stem.endswith(MADE_SUFFIX)} | made
+    in_turn = sorted(others.items(), key=lambda item: item[0].endswith(MADE_SUFFIX))
+    partners = {stem.removesuffix(MADE_SUFFIX): item for stem, item in in_turn}
     for here, there, folder in ((clean, partners, second), (partners, clean, first)):
         alone = [item for stem, item in here.items() if stem not in there]
         if alone:

@@ -106,10 +106,8 @@ class Dsect(FactorUpdate):
     def _gradient_step(self, factor: Array, cross: Array) -> tuple[Array, float]:
         """D = (T Yt - X) Yt' and alpha: ||D||^2 / ||D Yt||^2, the best step along D, or 1 / ||Yt Yt'||_2."""
         direction = factor @ self.gram - cross
-        if self.settings.step_rule == "lipschitz":
-            return direction, 1.0 / self.lipschitz
         curvature = float(np.sum((direction @ self.gram) * direction))
         squared = float(np.sum(direction**2))
-        if not (curvature > 0 and squared > 1e-20 * float(np.sum(cross**2))):  # nothing but rounding is left of D
-            return direction, 1.0 / self.lipschitz
-        return direction, squared / curvature
+        rounding = not (curvature > 0 and squared > 1e-20 * float(np.sum(cross**2)))  # nothing else is left of D
+        exact = self.settings.step_rule == "exact" and not rounding
+        return direction, squared / curvature if exact else 1.0 / self.lipschitz
