@@ -165,10 +165,8 @@ def _is_alive(process: int) -> bool:
     """Whether a process of this number runs; asked only on disks where files cannot be locked."""
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        pass
+    except (OSError, OverflowError) as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

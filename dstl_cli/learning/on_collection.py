@@ -62,9 +62,14 @@ class PatchSample:
 
     @classmethod
     def of(cls, settings: CollectionSettings, *, held_out: bool = False) -> Self:
-        """The sample to learn from, or the smaller one for the held-out cost."""
+        """The sample to learn from, or the smaller one for the held-out cost.
+
+        Patches that the coder gives no coefficient at all are not taken; there are none where levels are fixed.
+        """
         count = max(1, settings.train_patches // 10) if held_out else settings.train_patches
-        return cls(settings.patch_size, count, settings.seed, least_energy(settings))
+        norm = (1 + FIDELITY) * ERROR_SCALE * settings.sigma * settings.patch_size
+        least_energy = norm**2 if settings.sparsity_level is None else 0.0
+        return cls(settings.patch_size, count, settings.seed, least_energy)
 
     def add(self, image: NDArray[np.generic], *place: int) -> None:
         """Let a grey picture offer its patches; `place` numbers it, and with the seed decides its random numbers."""
@@ -110,13 +115,6 @@ class PatchSample:
         self._keys[places], self._patches[places] = keys[incoming], patches[incoming]
 
 
-def least_energy(config: CollectionSettings) -> float:
-    """The energy of patches that the coder gives no coefficient at all; none is that low for fixed levels."""
-    if config.sparsity_level is not None:
-        return 0.0
-    return ((1 + FIDELITY) * ERROR_SCALE * config.sigma * config.patch_size) ** 2
-
-
 @dataclass(frozen=True)
 class TrainingSet:
     """A sample in the domain of Phi (N, m), in single precision, and the sparsity level of each patch (N,)."""
@@ -153,10 +151,6 @@ class TrainingSet:
     def norm(self) -> float:
         """||Yt||."""
         return float(np.sqrt(sum(np.sum(part.coefficients**2) for part in self.parts())))
-
-    def coded(self, factor: Array) -> CodingPass:
-        """The codes of the whole set under T."""
-        return code_shards(factor, self.parts())
 
 
 def without_mean(config: LearnSettings, n: int) -> LearnSettings:
@@ -304,7 +298,7 @@ class Training:
             held_out = held_out_canonical = None
             if self.validation is not None:
                 held_out = self._cost(self.validation, factor)
-                held_out_canonical = scale * self.validation.coded(self.identity).relative_error
+                held_out_canonical = scale * code_shards(self.identity, self.validation.parts()).relative_error
             whole = np.pad(factor, ((self.apart, 0), (self.apart, 0)))
             whole[: self.apart, : self.apart] = root_mean_square  # changes neither it nor the condition
             return Trained(
@@ -363,5 +357,5 @@ class Training:
 
     def _cost(self, data: TrainingSet, factor: Array) -> float:
         """The cost of T on a whole set of patches."""
-        coded = data.coded(factor)
+        coded = code_shards(factor, data.parts())
         return coded.relative_error if self.relative else coded.error / data.norm

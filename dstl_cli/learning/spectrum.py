@@ -105,8 +105,6 @@ def condition_number(matrix: Array) -> float:
 
 def largest_entries(matrix: Array, count: int) -> Mask:
     """Mask of the `count` entries of largest magnitude (on ties the first in row order)."""
-    if count >= matrix.size:
-        return np.ones(matrix.shape, dtype=bool)
     mask = np.zeros(matrix.size, dtype=bool)
     mask[np.argsort(-np.abs(matrix), axis=None, kind="stable")[:count]] = True
     return mask.reshape(matrix.shape)

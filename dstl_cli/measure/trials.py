@@ -105,17 +105,15 @@ def luma(picture: Array) -> Array:
 
 def measure_pair(name: str, page: int, clean: Pixels, estimate: Pixels, measures: Measures) -> Measurement:
     """Compare two pictures of the same size and colours; their depths may differ."""
-    check_pixels(clean)
-    check_pixels(estimate)
+    sizes = []
+    for pixels in (clean, estimate):
+        check_pixels(pixels)
+        height, width = pixels.shape[:2]
+        sizes.append(f"{width} x {height} pixels in {'grey' if pixels.ndim == 2 else 'colour'}")
     if clean.shape != estimate.shape:
-        raise ValueError(f"one has {_size_in_words(clean)}, the other {_size_in_words(estimate)}.")
+        raise ValueError(f"one has {sizes[0]}, the other {sizes[1]}.")
     before, after = (with_white_at_255(pixels, measures.peak) for pixels in (clean, estimate))
     return Measurement(Row(image=name, page=page, **measures.compare(before, after)), before, after)
-
-
-def _size_in_words(pixels: Pixels) -> str:
-    height, width = pixels.shape[:2]
-    return f"{width} x {height} pixels in {'grey' if pixels.ndim == 2 else 'colour'}"
 
 
 def noise_trials(

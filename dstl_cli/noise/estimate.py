@@ -275,15 +275,10 @@ def _read_scale(image: Image, smallest: float, span: float, limits: Limits, pool
         live &= ~lines
     low, high = ((limit - smallest) / span for limit in limits)
     sigma = _read(blocks.part(live), (low, high))
-    return sigma * span, _lower_deviation(blocks.texture[live & (clipped <= UNTOUCHED_SHARE)]) * span
-
-
-def _lower_deviation(texture: Array32) -> float:
-    """Deviation of white noise that would have the texture of the smoothest blocks; 0 without a block."""
-    if len(texture) == 0:
-        return 0.0
+    texture = blocks.texture[live & (clipped <= UNTOUCHED_SHARE)]
     rank = int(SMOOTHEST_SHARE * len(texture))
-    return math.sqrt(float(np.partition(texture, rank)[rank]) / float(WEIGHTS.sum()))
+    smoothest = float(np.partition(texture, rank)[rank]) if len(texture) else 0.0
+    return sigma * span, math.sqrt(smoothest / float(WEIGHTS.sum())) * span  # of white noise with such a texture
 
 
 def _block_grid(shape: tuple[int, ...], size: int, most: int) -> tuple[Index, Index]:
