@@ -10,16 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import Any, BinaryIO
 
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
 
 if sys.platform != "win32":  # there an open file cannot be deleted, which protects it as well as a lock
     import fcntl
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 TEMPORARY_SUFFIX = ".dstl-tmp"
 _TEMPORARY_NAME = re.compile(r"\..*\.(\d+)-[0-9a-f]{16}" + re.escape(TEMPORARY_SUFFIX), re.DOTALL)
@@ -111,7 +108,7 @@ class _OutputFile(io.FileIO):
         super().__init__(handle, "w+")
         self._path = path
 
-    def write(self, data: "ReadableBuffer", /) -> int:
+    def write(self, data: Any, /) -> int:
         with _writing_errors(self._path):
             return super().write(data)
 

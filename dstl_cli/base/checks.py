@@ -1,10 +1,10 @@
-"""Checks of settings: each refusal is one sentence that begins with the setting's name."""
+"""Checks: each refusal is one sentence; that of a setting begins with its name."""
 
 import math
 
 
 def require(condition: bool, sentence: str) -> None:
-    """Refuse a setting with a sentence."""
+    """Refuse what does not fulfil a condition, with a sentence."""
     if not condition:
         raise ValueError(sentence)
 

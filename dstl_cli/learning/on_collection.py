@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.archives import entries_under, named_under
 from dstl_cli.base.arrays import Array, Array32, Arrays, Levels
+from dstl_cli.base.checks import require
 from dstl_cli.base.threads import one_blas_thread
 from dstl_cli.learning.loop import Shard, code_shards, gram_matrix, iteration_of
 from dstl_cli.learning.methods import METHODS
@@ -103,8 +104,8 @@ class PatchSample:
     def restore(self, state: Arrays) -> None:
         """Go on from what there was."""
         keys, patches = state["keys"], state["patches"]
-        if keys.ndim != 1 or len(keys) > self.count or patches.shape != (len(keys), self.patch_size**2):
-            raise ValueError("the sample does not have the size asked for")
+        fits = keys.ndim == 1 and len(keys) <= self.count and patches.shape == (len(keys), self.patch_size**2)
+        require(fits, "the sample does not have the size asked for")
         self._keys[: len(keys)], self._patches[: len(keys)] = keys, patches
 
     def _keep(self, keys: Array, patches: Array) -> None:
@@ -198,8 +199,7 @@ def best_and_waited(costs: Sequence[float]) -> tuple[int, int]:
 
 def learn_from_pictures(images: Sequence[NDArray[np.generic]], settings: CollectionSettings) -> Trained:
     """Learn from grey pictures (H, W) that are all in memory."""
-    if not images:
-        raise ValueError("There are no pictures to learn from.")
+    require(len(images) > 0, "There are no pictures to learn from.")
     sample = PatchSample.of(settings)
     for number, image in enumerate(images):
         sample.add(image, 0, number, 0)
@@ -219,10 +219,9 @@ class Training:
 
     def __init__(self, data: TrainingSet, config: CollectionSettings, validation: TrainingSet | None = None) -> None:
         """Make ready; `begin` or `restore` comes next."""
-        if not len(data.levels) or (validation is not None and not len(validation.levels)):
-            raise ValueError("There are no patches to learn from.")
-        if not np.isfinite(data.coefficients).all():
-            raise ValueError("The patches to learn from hold numbers that are not finite.")
+        require(all(len(part.levels) for part in (data, validation) if part), "There are no patches to learn from.")
+        finite = bool(np.isfinite(data.coefficients).all())
+        require(finite, "The patches to learn from hold numbers that are not finite.")
         self.data = data
         self.config = config
         self.validation = validation

@@ -22,10 +22,10 @@ def cone_projection(values: Array, max_condition: float, weights: Array | None =
     """
     values = s = np.asarray(values, dtype=np.float64)
     w = np.ones_like(s) if weights is None else np.asarray(weights, dtype=np.float64)
-    if s.ndim != 1 or s.size == 0 or w.shape != s.shape:
-        raise ValueError("The spectrum and its weights must be non-empty vectors of one length.")
-    if not (np.isfinite(s).all() and np.isfinite(w).all() and (s >= 0).all() and (w >= 0).all()):
-        raise ValueError("The spectrum and its weights must be finite and not negative.")
+    vectors = s.ndim == 1 and s.size > 0 and w.shape == s.shape
+    require(vectors, "The spectrum and its weights must be non-empty vectors of one length.")
+    sound = all(np.isfinite(part).all() and (part >= 0).all() for part in (s, w))
+    require(sound, "The spectrum and its weights must be finite and not negative.")
     counted = w > 0
     top = s[counted].max(initial=0.0)
     if top == 0:  # every weighted value is zero: the cone's tip is the nearest point
@@ -68,10 +68,9 @@ def project_spectrum(matrix: Array, max_condition: float, frobenius_norm: float)
     An all-zero matrix has no unique nearest point; it gives the scaled product U V' of its SVD.
     """
     check_bounds(max_condition, frobenius_norm)
-    if max_condition == 1:
-        polar = _polar_factor(matrix)
-        if polar is not None:
-            return np.asarray(polar * (frobenius_norm / np.sqrt(len(matrix))))
+    polar = _polar_factor(matrix) if max_condition == 1 else None
+    if polar is not None:
+        return np.asarray(polar * (frobenius_norm / np.sqrt(len(matrix))))
     u, s, vt = np.linalg.svd(matrix)
     s = scaled_to_norm(cone_projection(s, max_condition), frobenius_norm)
     return np.asarray((u * s) @ vt)

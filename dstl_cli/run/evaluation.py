@@ -138,12 +138,11 @@ class Evaluation:
             if self.pages_seen <= budget[0]:
                 exhibit = Exhibit.of(titles[name, page], trials.with_white_at_255(clean, self.measures.peak), budget[1])
                 exhibits.append(exhibit)
-            measurements: Iterable[trials.Measurement]
+            measurements: Iterable[trials.Measurement] = ()
             if self.plan is not None:
                 share = part_of(progress, page - 1, count)
                 measurements = trials.noise_trials(name, page, clean, self.plan, self.measures, share)
-            else:
-                assert partner is not None
+            elif partner is not None:
                 measurements = [trials.measure_pair(name, page, clean, partner.pages[page - 1], self.measures)]
             for measured in measurements:
                 rows.append(measured.row)
