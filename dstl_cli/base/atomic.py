@@ -208,17 +208,12 @@ def _writing_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or error
-        if isinstance(error, FileExistsError):
-            sentence = f"{name} already exists; use --force to overwrite it."
-        elif isinstance(error, FileNotFoundError):
-            sentence = f"{name} cannot be written because the folder {folder} does not exist; make it first."
-        elif isinstance(error, NotADirectoryError):
-            sentence = f"{name} cannot be written because {folder} is not a folder; choose another output."
-        elif isinstance(error, PermissionError):
-            sentence = f"{name} may not be written; change the permissions of {folder} or choose another output."
-        elif error.errno in _NO_ROOM:
-            sentence = f"{name} cannot be written ({reason}); free some space or choose another disk."
-        else:
-            sentence = f"{name} cannot be written ({reason}); choose another output."
-        raise FileProblem(sentence) from error
+        remedy = "free some space or choose another disk" if error.errno in _NO_ROOM else "choose another output"
+        known: dict[type[OSError], str] = {
+            FileExistsError: "already exists; use --force to overwrite it",
+            FileNotFoundError: f"cannot be written because the folder {folder} does not exist; make it first",
+            NotADirectoryError: f"cannot be written because {folder} is not a folder; choose another output",
+            PermissionError: f"may not be written; change the permissions of {folder} or choose another output",
+        }
+        what = known.get(type(error), f"cannot be written ({error.strerror or error}); {remedy}")
+        raise FileProblem(f"{name} {what}.") from error

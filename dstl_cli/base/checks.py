@@ -15,6 +15,12 @@ def check_sigma(sigma: float) -> float:
     return float(sigma)
 
 
+def check_bounds(max_condition: float, frobenius_norm: float) -> None:
+    """Refuse bounds that no matrix can satisfy."""
+    require(max_condition >= 1, f"max_condition must be at least 1, not {max_condition}.")
+    require(0 < frobenius_norm < math.inf, f"frobenius_norm must be positive and finite, not {frobenius_norm}.")
+
+
 def check_patch_size(patch_size: int, *, least: int = 1) -> None:
     """Refuse patch sizes that no transform has."""
     require(least <= patch_size <= 32, f"patch_size must be between {least} and 32, not {patch_size}.")

@@ -3,13 +3,7 @@
 import numpy as np
 
 from dstl_cli.base.arrays import Array, Mask
-from dstl_cli.base.checks import require
-
-
-def check_bounds(max_condition: float, frobenius_norm: float) -> None:
-    """Refuse bounds that no matrix can satisfy."""
-    require(max_condition >= 1, f"max_condition must be at least 1, not {max_condition}.")
-    require(0 < frobenius_norm < np.inf, f"frobenius_norm must be positive and finite, not {frobenius_norm}.")
+from dstl_cli.base.checks import check_bounds, require
 
 
 def cone_projection(values: Array, max_condition: float, weights: Array | None = None) -> Array:
@@ -179,10 +173,7 @@ def mix_with_identity(matrix: Array, max_condition: float, frobenius_norm: float
     for _ in range(40):
         middle = (low + high) / 2
         mixed = (1 - middle) * matrix + middle * identity
-        if condition_number(mixed) <= limit:
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if condition_number(mixed) <= limit else (middle, high)
     mixed = (1 - high) * matrix + high * identity
     return np.asarray(mixed * (frobenius_norm / np.linalg.norm(mixed)))
 

@@ -47,9 +47,7 @@ def resolution_tags(dpi: tuple[float, float]) -> dict[int, Entry]:
 
 def exif_from_tiff(ifd: Ifd, *, plain_description: bool) -> bytes | None:
     """An EXIF block with what a TIFF directory says about the picture; None when it says nothing."""
-    entries: dict[int, Entry] = pick(ifd.entries, _PICTURE_TAGS)
-    if not plain_description:
-        entries.pop(DESCRIPTION, None)
+    entries = pick(ifd.entries, (tag for tag in _PICTURE_TAGS if plain_description or tag != DESCRIPTION))
     children = pick(ifd.children, (EXIF_TAG, GPS_TAG))
     if not children and not set(entries) - {SOFTWARE}:
         return None

@@ -94,9 +94,6 @@ def _structs(order: str, big: bool) -> list[struct.Struct]:
     return [struct.Struct(order + form) for form in (("Q", "HHQ8s", "Q") if big else ("H", "HHI4s", "I"))]
 
 
-# --- reading ------------------------------------------------------------------------------------------
-
-
 class IfdReader:
     """Reads the directories of a TIFF structure in a seekable stream of known size."""
 
@@ -188,9 +185,6 @@ class IfdReader:
         if len(data) < count:
             raise truncated(self.name)
         return data
-
-
-# --- writing ------------------------------------------------------------------------------------------
 
 
 class IfdWriter:

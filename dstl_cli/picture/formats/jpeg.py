@@ -112,13 +112,9 @@ def _frame(source: Source, frames: list[Segment]) -> PageSpec:
 
 def _worth_keeping(marker: int, body: bytes) -> bool:
     """Whether a segment says something that stays true for newly encoded pixels."""
-    if marker == _COM:
-        return True
-    if not 0xE0 <= marker <= 0xEF:
-        return False
     adobe = marker == 0xEE and body.startswith(b"Adobe")  # tells how the old scans were coded
     others = marker == 0xE2 and body.startswith(b"MPF\x00")  # offsets of further pictures in the old file
-    return not adobe and not others
+    return marker == _COM or (0xE0 <= marker <= 0xEF and not adobe and not others)
 
 
 def _bodies(segments: tuple[Segment, ...], marker: int, start: bytes) -> list[bytes]:
