@@ -327,8 +327,7 @@ class Training:
         shapes |= {"history": (rows, 5), "held_out": (0 if self.validation is None else rows,)}
         for key, shape in shapes.items():
             usable = ~np.isnan(state[key]) if key == "history" else np.isfinite(state[key])  # T may have been singular
-            if state[key].shape != shape or not usable.all():
-                raise ValueError(f"its entry {key} is not what this training left")
+            require(state[key].shape == shape and bool(usable.all()), f"its entry {key} is not what this training left")
         for key in STATE:
             setattr(self, key, state[key].copy()[()])
         self.history = [Iteration(int(row[0]), *map(float, row[1:])) for row in state["history"]]

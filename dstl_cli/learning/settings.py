@@ -41,14 +41,13 @@ class LearnSettings:
         METHODS[self.method]
         require(self.iterations >= 0, f"iterations must be at least 0, not {self.iterations}.")
         check_bounds(self.max_condition, self.norm_for(1))
-        d, k, m = self.density, self.freeze_at, self.iterations
+        d, k, m, rule, weight = self.density, self.freeze_at, self.iterations, self.step_rule, self.logdet_weight
         require(0 <= self.l1_weight < math.inf, f"l1_weight must be finite and at least 0, not {self.l1_weight}.")
         require(self.l1_units in L1_UNITS, f"l1_units must be one of {', '.join(L1_UNITS)}, not {self.l1_units!r}.")
         require(d is None or 0 < d <= 1, f"density must be above 0 and at most 1, not {d}.")
         require(self.homotopy_steps >= 1, f"homotopy_steps must be at least 1, not {self.homotopy_steps}.")
         require(0 <= self.clip < math.inf, f"clip must be finite and at least 0, not {self.clip}.")
         require(k is None or 1 <= k < m, f"freeze_at must be at least 1 and below the {m} iterations, not {k}.")
-        rule, weight = self.step_rule, self.logdet_weight
         require(rule in STEP_RULES, f"step_rule must be one of {', '.join(STEP_RULES)}, not {rule!r}.")
         require(0 < weight < math.inf, f"logdet_weight must be positive and finite, not {weight}.")
 

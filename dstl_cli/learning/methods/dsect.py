@@ -66,8 +66,7 @@ class Dsect(FactorUpdate):
         self.previous = factor
         direction, step = self._gradient_step(ahead, cross)
         new = ahead - step * direction
-        freeze_at = self.settings.freeze_at
-        frozen = freeze_at is not None and self.iteration > freeze_at
+        frozen = self.iteration > (self.settings.freeze_at or np.inf)
         if not frozen and self.budget is None:
             weight = self.l1_weights[min(self.iteration, len(self.l1_weights)) - 1]
             new = soft_threshold(new, step * float(weight))

@@ -126,11 +126,10 @@ def _metadata(segments: tuple[Segment, ...]) -> Metadata:
     """What other formats can hold as well."""
     exif, xmp = (next(iter(_bodies(segments, 0xE1, start)), None) for start in (_EXIF, _XMP))
     dpi = None
-    for body in _bodies(segments, 0xE0, b"JFIF\x00"):
+    for body in reversed(_bodies(segments, 0xE0, b"JFIF\x00")):
         unit, across, down = struct.unpack(">BHH", body[2:7].ljust(5, b"\x00"))
-        scale = {1: 1.0, 2: 2.54}.get(unit)
-        if scale and across and down:
-            dpi = dpi or (across * scale, down * scale)
+        scale = {1: 1.0, 2: 2.54}.get(unit, 0.0)
+        dpi = (across * scale, down * scale) if scale * across * down else dpi
     pieces = [(body[0], body[1], body[2:]) for body in _bodies(segments, 0xE2, _ICC) if len(body) >= 2]
     profile = {number: piece for number, _, piece in reversed(pieces)}
     whole = bool(pieces) and sorted(profile) == list(range(1, pieces[-1][1] + 1))
