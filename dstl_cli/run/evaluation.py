@@ -8,18 +8,7 @@ from typing import Any
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.errors import DstlError, UsageProblem, refusals
-from dstl_cli.measure.trials import (
-    Mean,
-    Measurement,
-    Measures,
-    NoisePlan,
-    Row,
-    mean_rows,
-    measure_pair,
-    noise_trials,
-    warm_up,
-    with_white_at_255,
-)
+from dstl_cli.measure import trials
 from dstl_cli.picture.inputs import Input, find_inputs
 from dstl_cli.picture.read import read_picture
 from dstl_cli.report.exhibits import Exhibit, page_budget
@@ -41,7 +30,11 @@ def clean_pictures(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
 
 
 def paired(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
-    """Two pictures, or the pictures of two folders paired by name."""
+    """Two pictures, or the pictures of two folders: each with its namesake in the other, whatever the suffixes.
+
+    A name with _denoised is taken before the plain one, which is then its noisy input. A picture without a partner,
+    on either side, is an error.
+    """
     if len(arguments) != 2:
         raise UsageProblem("Give a clean and a denoised picture or folder, or --sigma with the noise to add.")
     first, second = map(Path, arguments)
@@ -49,19 +42,10 @@ def paired(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
         raise UsageProblem("A picture is compared with a picture, a folder with a folder; give two of one kind.")
     if not first.is_dir():
         return [(Input(first, Path(first.name)), Input(second, Path(second.name)))]
-    return _paired_by_name(first, second, recursive)
-
-
-def _paired_by_name(first: Path, second: Path, recursive: bool) -> list[Pair]:
-    """Each picture of one folder with its namesake in the other, whatever the suffixes.
-
-    A name with _denoised is taken before the plain one, which is then its noisy input. A picture without a partner,
-    on either side, is an error.
-    """
     clean = _by_stem(first, recursive, MADE_SUFFIX)
     others = _by_stem(second, recursive, NO_SUFFIX)
-    made = {stem.removesuffix(MADE_SUFFIX): item for stem, item in others.items() if stem.endswith(MADE_SUFFIX)}
-    partners = {stem: item for stem, item in others.items() if not stem.endswith(MADE_SUFFIX)} | made
+    in_turn = sorted(others.items(), key=lambda item: item[0].endswith(MADE_SUFFIX))
+    partners = {stem.removesuffix(MADE_SUFFIX): item for stem, item in in_turn}
     for here, there, folder in ((clean, partners, second), (partners, clean, first)):
         alone = [item for stem, item in here.items() if stem not in there]
         if alone:
@@ -95,10 +79,10 @@ class Evaluation:
     """
 
     pairs: Sequence[Pair]
-    measures: Measures
-    plan: NoisePlan | None = None
+    measures: trials.Measures
+    plan: trials.NoisePlan | None = None
     wants_pictures: bool = False
-    rows: list[Row] = field(default_factory=list)
+    rows: list[trials.Row] = field(default_factory=list)
     titles: dict[tuple[str | None, int | None], str] = field(default_factory=dict)  # by name and page
     exhibits: list[Exhibit] = field(default_factory=list)
     errors: list[dict[str, str]] = field(default_factory=list)
@@ -109,7 +93,7 @@ class Evaluation:
         """Measure everything; gives a sentence for each picture that fails."""
         budget = self._page_budget() if self.wants_pictures else (0, 0)
         for _, request in self.plan.configurations if self.plan is not None else ():
-            warm_up(request)
+            trials.warm_up(request)
         names = [display_name(item.relative.as_posix()) for item, _ in self.pairs]
         if len(set(names)) < len(names):  # the places in their folders are not clear
             names = [item.name for item, _ in self.pairs]
@@ -152,15 +136,14 @@ class Evaluation:
             self.pages_seen += 1
             self.colour = self.colour or spec.channels == 3
             if self.pages_seen <= budget[0]:
-                exhibit = Exhibit.of(titles[name, page], with_white_at_255(clean, self.measures.peak), budget[1])
+                exhibit = Exhibit.of(titles[name, page], trials.with_white_at_255(clean, self.measures.peak), budget[1])
                 exhibits.append(exhibit)
-            measurements: Iterable[Measurement]
+            measurements: Iterable[trials.Measurement] = ()
             if self.plan is not None:
                 share = part_of(progress, page - 1, count)
-                measurements = noise_trials(name, page, clean, self.plan, self.measures, share)
-            else:
-                assert partner is not None
-                measurements = [measure_pair(name, page, clean, partner.pages[page - 1], self.measures)]
+                measurements = trials.noise_trials(name, page, clean, self.plan, self.measures, share)
+            elif partner is not None:
+                measurements = [trials.measure_pair(name, page, clean, partner.pages[page - 1], self.measures)]
             for measured in measurements:
                 rows.append(measured.row)
                 if exhibit is not None and measured.row.repeat in (None, 1):
@@ -180,9 +163,9 @@ class Evaluation:
         return settings | {"peak": self.measures.peak, "ssim": self.measures.ssim_kind}
 
     @property
-    def means(self) -> list[Mean]:
+    def means(self) -> list[trials.Mean]:
         """The means of each sigma and method over all pictures."""
-        return mean_rows(self.rows)
+        return trials.mean_rows(self.rows)
 
     @property
     def sentences(self) -> list[str]:
@@ -222,5 +205,5 @@ class Evaluation:
             sentences.append(f"{shown}; the tables have all.")
         if self.errors:
             sentences.append(f"{len(self.errors)} more could not be measured.")
-        numbers = (self.means, mean_rows(self.rows, of_each_picture=True), self.titles)
+        numbers = (self.means, trials.mean_rows(self.rows, of_each_picture=True), self.titles)
         return Report(summary, sentences, before, clean, difference, *numbers, self.exhibits)

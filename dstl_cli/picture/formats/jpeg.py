@@ -259,13 +259,9 @@ def _stored_as_rgb(segments: list[Segment], names: bytes) -> bool:
 
 def _worth_keeping(marker: int, body: bytes) -> bool:
     """Whether a segment says something that stays true for newly encoded pixels."""
-    if marker == _COM:
-        return True
-    if not 0xE0 <= marker <= 0xEF:
-        return False
     adobe = marker == 0xEE and body.startswith(b"Adobe")  # tells how the old scans were coded
     others = marker == 0xE2 and body.startswith(b"MPF\x00")  # offsets of further pictures in the old file
-    return not adobe and not others
+    return marker == _COM or (0xE0 <= marker <= 0xEF and not adobe and not others)
 
 
 def _bodies(segments: tuple[Segment, ...], marker: int, start: bytes) -> list[bytes]:
@@ -277,11 +273,10 @@ def _metadata(segments: tuple[Segment, ...]) -> Metadata:
     """What other formats can hold as well."""
     exif, xmp = (next(iter(_bodies(segments, 0xE1, start)), None) for start in (_EXIF, _XMP))
     dpi = None
-    for body in _bodies(segments, 0xE0, b"JFIF\x00"):
+    for body in reversed(_bodies(segments, 0xE0, b"JFIF\x00")):
         unit, across, down = struct.unpack(">BHH", body[2:7].ljust(5, b"\x00"))
-        scale = {1: 1.0, 2: 2.54}.get(unit)
-        if scale and across and down:
-            dpi = dpi or (across * scale, down * scale)
+        scale = {1: 1.0, 2: 2.54}.get(unit, 0.0)
+        dpi = (across * scale, down * scale) if scale * across * down else dpi
     pieces = [(body[0], body[1], body[2:]) for body in _bodies(segments, 0xE2, _ICC) if len(body) >= 2]
     profile = {number: piece for number, _, piece in reversed(pieces)}
     whole = bool(pieces) and sorted(profile) == list(range(1, pieces[-1][1] + 1))
@@ -289,7 +284,7 @@ def _metadata(segments: tuple[Segment, ...]) -> Metadata:
         icc=b"".join(profile[number] for number in sorted(profile)) if whole else None,
         exif=exif or None,
         xmp=None if xmp is None else _whole_xmp(xmp, segments),
-        dpi=exif_dpi(exif) if dpi is None and exif is not None else dpi,
+        dpi=dpi or exif_dpi(exif),
     )
 
 
