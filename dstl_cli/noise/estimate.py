@@ -118,18 +118,20 @@ def estimate_sigma(image: Image, *, data_range: tuple[float, float] | None = Non
     return NoiseEstimate(sigma, tuple(warnings), fine, coarse, lower, saturated)
 
 
-def estimate_channels(pixels: Image, depth: Depth) -> tuple[list[float], tuple[str, ...]]:
-    """Noise of every stored channel of a picture, (H, W) or (H, W, 3), in units of the depth, and what to say of it.
-
-    There is a sentence of each kind of warning, that of the channel where it is worst.
-    """
+def estimate_channels(pixels: Image, depth: Depth) -> list[NoiseEstimate]:
+    """Noise of every stored channel of a picture, (H, W) or (H, W, 3)."""
     stored = [pixels] if pixels.ndim == 2 else [pixels[..., c] for c in range(pixels.shape[2])]
-    estimates = [estimate_sigma(channel, data_range=depth.stored_range) for channel in stored]
+    return [estimate_sigma(channel, data_range=depth.stored_range) for channel in stored]
+
+
+def joint_warnings(estimates: list[NoiseEstimate], *kinds: str) -> tuple[str, ...]:
+    """A sentence of each kind of warning (of these, or of all), that of the channel where it is worst."""
     worst: dict[str, NoiseWarning] = {}
     for warning in (warning for estimate in estimates for warning in estimate.warnings):
-        known = worst.setdefault(warning.kind, warning)
-        worst[warning.kind] = max(known, warning, key=lambda item: item.severity)
-    return [estimate.sigma / depth.unit for estimate in estimates], tuple(item.sentence for item in worst.values())
+        if not kinds or warning.kind in kinds:
+            known = worst.setdefault(warning.kind, warning)
+            worst[warning.kind] = max(known, warning, key=lambda item: item.severity)
+    return tuple(item.sentence for item in worst.values())
 
 
 def _warnings(image: Image, saturated: float, readings: tuple[float, ...], span: float) -> Iterator[NoiseWarning]:
