@@ -18,7 +18,6 @@ from itertools import combinations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.ndimage import maximum_filter
 
 from dstl_cli.noise.estimate import LOWER_RATIO, NoiseEstimate, estimate_channels, joint_warnings
 from dstl_cli.noise.model import NoiseModel, SpectralChannel, SpectralNoise, WhiteNoise
@@ -291,6 +290,8 @@ def _read(blocks: _Blocks, bins: int) -> Reading:
 
 def _calm(blocks: _Blocks, energies: Array, bin_of: NDArray[np.intp], bins: int) -> Flags:
     """In each bin of brightness the blocks whose worst neighbour is the least."""
+    from scipy.ndimage import maximum_filter
+
     known = np.where(blocks.usable, energies, np.inf)
     worst, start = np.empty(len(known)), 0
     for rows, columns in blocks.grids:
