@@ -1,6 +1,7 @@
 """`dstl denoise`: pictures in, denoised pictures out."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,10 +18,11 @@ from dstl_cli.learning.methods import METHODS
 
 if TYPE_CHECKING:
     from dstl_cli.denoising.pipeline import DenoiseRecord
-    from dstl_cli.run.files import DenoiseRun
+    from dstl_cli.run.files import DenoisedFile, DenoiseRun
 
 QUALITY_HELP = f"How much work it may be. {options.in_words(entry for entry in QUALITIES if not entry.preset)}"
 JPEG_HELP = "Quality of JPEG outputs (no effect on others); colours: 4:4:4 from 90 on, 4:2:0 below."
+NOISE_KINDS = "auto|white|poisson|FILE.json"
 METHOD_HELP = f"How the transform is learnt. {options.in_words(METHODS)}"
 
 
@@ -48,6 +50,12 @@ def denoise(
     sigma: Annotated[
         str, option(EVERYDAY, "Noise deviation on the 0-255 scale (float files: in their units).", metavar="X|auto")
     ] = "auto",
+    noise: Annotated[
+        str,
+        option(EVERYDAY, "What to look for (poisson: growing with brightness), or a model of it.", metavar=NOISE_KINDS),
+    ] = "auto",
+    strength: Annotated[float, option(EVERYDAY, "Remove less (0.5) or more (2) of it.", min=0.5, max=2.0)] = 1.0,
+    chroma_strength: Annotated[float, option(EVERYDAY, "The same for colours alone.", min=0.5, max=2.0)] = 1.0,
     quality: Annotated[str | None, setting_option("quality", QUALITY_HELP, panel=EVERYDAY, shown="standard")] = None,
     compare: Annotated[
         Path | None, option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.")
@@ -92,15 +100,17 @@ def denoise(
     given = {"method": method, "canonical": canonical, **settings, "seed": seed}
     preset = given.pop("preset")
     name = options.chosen_quality(quality, preset)
-    deviation = options.parse_sigma(sigma)
+    known = options.chosen_noise(sigma, noise)
     if not suffix or "/" in suffix or "\\" in suffix:
         raise UsageProblem(f"--suffix is a piece of a file name such as _denoised, not {suffix!r}.")
     if json and (output == "-" or (not output and "-" in inputs)):
         raise UsageProblem("--json and the picture cannot both go to standard output; give a file with --output.")
-    if deviation == 0 and save_transform is not None:
+    if known == 0 and save_transform is not None:
         raise UsageProblem("--save-transform keeps what is learnt, which is nothing with --sigma 0; leave one out.")
     memory = options.chosen_memory(max_memory, scratch)
     request = options.build_request(name, given, transform=transform, adapt=adapt, jobs=jobs, memory=memory)
+    kind = noise if known is None else "auto"
+    request = replace(request, noise_kind=kind, strength=strength, chroma_strength=chroma_strength)
     from dstl_cli.picture.inputs import find_inputs, plan_jobs, prepare_folders, split_done
     from dstl_cli.run.files import DenoiseRun
 
@@ -111,7 +121,7 @@ def denoise(
     others = [] if save_transform is None else [save_transform]
     planned = plan_jobs(found, output, suffix=suffix, residual=residual, compare=compare, others=others)
     todo, done_before = split_done(planned, resume=resume, force=force, others=others)
-    run = DenoiseRun(found, todo, done_before, deviation, request, save_transform, strip, force, resume, jpeg_quality)
+    run = DenoiseRun(found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality)
     if dry_run:
         _list_plan(run)
         return
@@ -119,7 +129,8 @@ def denoise(
     to_stderr = "-" in inputs or any(job.output is None for job in planned)
     _show(run, partial(typer.echo, err=to_stderr), quiet=quiet or json, verbose=verbose)
     if json:
-        named = {"sigma": sigma, "quality": None if preset else name, "preset": preset}
+        named = {"sigma": sigma, "noise": noise, "strength": strength, "chroma_strength": chroma_strength}
+        named |= {"quality": None if preset else name, "preset": preset}
         settings = {**named, **request.facts, "transform": transform and str(transform), "adapt": adapt}
         print_json("denoise", settings=settings, files=run.records, summary=run.summary)
     if run.summary["failed"]:
@@ -152,16 +163,25 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
                 report_error(record["error"])
                 continue
             if not quiet:
-                how = f"sigma {finished.sigma:.3g} {finished.sigma_source}, {finished.seconds:.2f} s"
-                say(f"{record['input']} -> {record['output']}  ({how})")
+                say(f"{record['input']} -> {record['output']}  ({_in_short(finished)}, {finished.seconds:.2f} s)")
                 for text in finished.warnings:
                     report_error(f"{record['input']}: {text}")
             if verbose:
                 _show_learning(finished.first_page)
                 record["plan"] = finished.first_page.plan.to_json()
     if run.found.several and not quiet:
-        ends = "{done} denoised, {failed} failed, {resumed} done before, {skipped} other files skipped."
+        copied = "{unchanged} unchanged, " if run.summary["unchanged"] else ""
+        ends = "{done} denoised, " + copied + "{failed} failed, {resumed} done before, {skipped} other files skipped."
         say(ends.format_map(run.summary))
+
+
+def _in_short(finished: "DenoisedFile") -> str:
+    """What noise was removed."""
+    model = finished.first_page.plan.noise
+    if finished.unchanged:
+        return "no noise found: copied unchanged; --sigma 8 would remove some all the same"
+    white = f"sigma {finished.sigma:.3g}" if model.kind == "white" else model.describe()
+    return f"{white} {finished.sigma_source}"
 
 
 def _show_learning(page: "DenoiseRecord") -> None:

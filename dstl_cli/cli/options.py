@@ -21,6 +21,7 @@ from dstl_cli.transforms.canonical import CANONICAL
 
 if TYPE_CHECKING:
     from dstl_cli.denoising.survey import Request
+    from dstl_cli.noise.model import NoiseModel
 
 Made = TypeVar("Made")
 EVERYDAY, FILES, LEARNING, EXPERTS, OUTPUT = "Everyday", "Folders and files", "Learning", "Experts", "What is said"
@@ -128,6 +129,22 @@ def chosen_memory(most: str | None, scratch: Path | None) -> Memory:
     if not found or float(found[1]) == 0:
         raise UsageProblem(f"--max-memory takes an amount such as 600M or 2G, not {most!r}.")
     return Memory(int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")), scratch)
+
+
+def chosen_noise(sigma: str, noise: str) -> "float | NoiseModel | None":
+    """The noise that is told: the deviation of white noise or a model from a file; None where it is to be found."""
+    deviation = parse_sigma(sigma)
+    if noise in ("auto", "white", "poisson"):
+        if deviation is not None and noise != "auto":
+            raise UsageProblem("--sigma X is white noise of that deviation; leave out --noise.")
+        return deviation
+    path = Path(noise)
+    if deviation is not None or path.suffix.lower() != ".json":
+        wrong = "and --sigma both tell the noise; give one of them." if deviation is not None else None
+        raise UsageProblem(f"--noise {wrong or f'takes auto, white, poisson or a FILE.json, not {noise!r}.'}")
+    from dstl_cli.run.noise import load_noise
+
+    return load_noise(path)
 
 
 def parse_numbers(text: str, option: str) -> list[float]:

@@ -35,6 +35,7 @@ class Request:
     """How pictures are to be denoised: the quality with its settings, the transform's source, threads and memory.
 
     jobs: threads, all cores if not given. The result is the same for any number of them, and for any memory.
+    noise_kind: what is looked for where the noise is estimated, see `estimate_model`.
     strength, chroma_strength: by what the noise is taken to be stronger than it is, and in the chrominances further.
     """
 
@@ -43,6 +44,7 @@ class Request:
     source: TransformSource = field(default_factory=TransformSource)
     jobs: int | None = None
     memory: Memory = field(default_factory=Memory)
+    noise_kind: str = "auto"
     strength: float = 1.0
     chroma_strength: float = 1.0
 
@@ -75,7 +77,7 @@ def survey(
     seen = look_at(source, own)
     sample = sample_of(source, request.settings.seed)
     grey = sample[..., 0] if seen.equal_channels else sample
-    model, warnings = _model_of(grey, noise if sigma is None else sigma, own)
+    model, warnings = _model_of(grey, noise if sigma is None else sigma, own, request.noise_kind)
     model = model.scaled(request.strength, request.chroma_strength)
     scaled = own.for_sigma(max(model.sigmas) * (own.unit if own.data_range is None else 1.0))
     largest = max(abs(seen.smallest), abs(seen.largest)) / scaled.unit
@@ -98,11 +100,13 @@ def survey(
     return with_transform(plan, grey, request) if any(known.sigmas) else plan
 
 
-def _model_of(sample: Pixels, noise: float | NoiseModel | None, depth: Depth) -> tuple[NoiseModel, tuple[str, ...]]:
+def _model_of(
+    sample: Pixels, noise: float | NoiseModel | None, depth: Depth, kind: str
+) -> tuple[NoiseModel, tuple[str, ...]]:
     """The noise of a sample in units of the depth, given or else estimated, and what to say about the estimate."""
     channels = channel_count(sample)
     if noise is None:
-        return estimate_model(sample, depth)
+        return estimate_model(sample, depth, kind=kind)
     if isinstance(noise, int | float):
         return WhiteNoise((noise if depth.data_range is not None else noise / depth.unit,) * channels), ()
     if len(noise.sigmas) not in (1, channels):

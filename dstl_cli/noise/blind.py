@@ -144,9 +144,12 @@ class Reading:
         return math.log(middle / fine) / math.log(6.6 / 3.5)
 
 
-def estimate_model(sample: Pixels, depth: Depth | None = None) -> tuple[NoiseModel, tuple[str, ...]]:
+def estimate_model(
+    sample: Pixels, depth: Depth | None = None, *, kind: str = "auto"
+) -> tuple[NoiseModel, tuple[str, ...]]:
     """The noise of a picture from a sample of it, (H, W) or (H, W, 3), in units of the depth; and what to say of it.
 
+    kind: auto, or white or poisson where it is known to be such.
     Pictures without a range (floats) have no scale that a camera's noise could be told on: there only what looks like
     stationary noise is read, and white noise otherwise.
     """
@@ -154,7 +157,11 @@ def estimate_model(sample: Pixels, depth: Depth | None = None) -> tuple[NoiseMod
     estimates = estimate_channels(sample, own)
     sigmas = [estimate.sigma / own.unit for estimate in estimates]
     white = WhiteNoise(tuple(sigmas if sample.ndim == 2 else in_working_basis(sigmas)))
-    model = _coloured(sample, own, estimates, white)
+    model: NoiseModel = white
+    if kind == "auto":
+        model = _coloured(sample, own, estimates, white)
+    elif kind == "poisson" and (readings := read_scales(sample, own)):
+        model = _following_level(readings[0], len(estimates)) or white
     return model, joint_warnings(estimates, *(() if model is white else ("size", "saturation")))
 
 

@@ -97,6 +97,7 @@ class Picture:
     notes: tuple[str, ...] = ()
     format: str = "array"
     premultiplied: bool = False
+    original: Callable[[], bytes] | None = None  # the bytes of the file
     decode_part: Callable[[int, slice, slice], Page] | None = None
     _last: dict[int, Page] = field(default_factory=dict, init=False)  # the page decoded last, by its number
 

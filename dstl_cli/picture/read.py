@@ -22,4 +22,4 @@ def read_picture(source: Path | bytes | None, *, name: str | None = None) -> Pic
     entry = recognise(opened.lead(LEAD), opened.name)
     with decoding(opened.name, "its headers make no sense"):
         picture: Picture = entry.load().read(opened)
-    return replace(picture, format=entry.name)
+    return replace(picture, format=entry.name, original=opened.read)

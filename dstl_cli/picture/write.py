@@ -92,6 +92,14 @@ class Writer:
             top += len(piece[0])
         return joined[0], None if extra is None else joined[1]
 
+    def copy(self) -> None:
+        """Write the file that the picture was read from, instead of pages."""
+        assert self._picture.original is not None
+        self._stream.seek(0)
+        self._stream.truncate()
+        self._stream.write(self._picture.original())
+        self._added = len(self._picture.specs)
+
     def close(self) -> None:
         """Make sure that every page was there and that the file may appear; it does when the `with` block ends."""
         if self._added < len(self._picture.specs):

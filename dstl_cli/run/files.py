@@ -19,6 +19,7 @@ from dstl_cli.denoising import pipeline
 from dstl_cli.denoising.pipeline import DenoiseRecord, denoised_rows
 from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.errors import DstlError, refusals
+from dstl_cli.noise.model import NoiseModel
 from dstl_cli.picture.formats import FORMATS, format_to_write
 from dstl_cli.picture.inputs import Job, Selection
 from dstl_cli.picture.model import ImageInfo, Page, Picture
@@ -32,7 +33,18 @@ from dstl_cli.transforms.files import TransformFile, save_transform
 Pixels = NDArray[Any]
 
 PICTURE_KEYS = ("width", "height", "pages", "channels", "dtype", "sigma", "sigma_channels", "sigma_source")
-RECORD_KEYS = ("input", "output", *PICTURE_KEYS, "seconds", "warnings", "settings", "transform", "error")
+RECORD_KEYS = (
+    "input",
+    "output",
+    *PICTURE_KEYS,
+    "noise",
+    "unchanged",
+    "seconds",
+    "warnings",
+    "settings",
+    "transform",
+    "error",
+)
 LOOKED_AT = 64  # files whose headers are looked at before they are denoised
 SMALL_PIXELS = 500_000  # pictures up to this size are denoised side by side, one on each thread; others by themselves
 
@@ -46,6 +58,7 @@ class DenoisedFile:
     warnings: tuple[str, ...]
     seconds: float
     sigma_source: str  # "given" or "estimated"
+    unchanged: bool  # no noise was found
 
     @property
     def sigma(self) -> float:
@@ -57,6 +70,7 @@ class DenoisedFile:
         page = self.first_page
         size = {key: getattr(self.info, key) for key in ("width", "height", "pages", "channels")}
         noise = {"sigma": self.sigma, "sigma_channels": list(page.sigmas), "sigma_source": self.sigma_source}
+        noise |= {"noise": page.plan.noise.to_json()["kind"] if page.transform else None, "unchanged": self.unchanged}
         made = {"settings": page.settings, "transform": None if page.transform is None else page.transform.facts()}
         more = {"dtype": self.info.dtype.name, "seconds": self.seconds, "warnings": list(self.warnings)}
         return size | noise | made | more
@@ -66,14 +80,14 @@ class DenoisedFile:
 class DenoiseRun:
     """Goes through the pictures in order; a failed one does not stop the rest.
 
-    sigma: of the noise, estimated where it is None. save_transform: where the transform of the only picture goes.
+    noise: a model of it, or the deviation of white noise; estimated where it is None. save_transform: where the transform of the only picture goes.
     jpeg_quality: of JPEG outputs, coded as their inputs where it is None.
     """
 
     found: Selection
     todo: Sequence[Job]
     done_before: Sequence[Job]
-    sigma: float | None
+    noise: float | NoiseModel | None
     request: Request
     save_transform: Path | None
     strip: bool
@@ -154,10 +168,14 @@ class DenoiseRun:
             compare = opened(_derived(picture, "comparison", 3), job.compare) if job.compare else None
             for index in range(len(picture.specs)):
                 source = PageSource(picture, index)
-                plan = survey(source, self.sigma, request)
+                plan = survey(source, self.noise, request)
                 if index == 0 and self.save_transform is not None and plan.transform is None:
                     name = display_name(self.save_transform)
                     raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
+                if plan.transform is None and not (job.residual or job.compare) and self._stays(picture, job):
+                    main.copy()
+                    records.append(DenoiseRecord.of(plan))
+                    continue
                 share = part_of(progress, index, len(picture.specs))
                 for box, rows in denoised_rows(source, plan, request.jobs, progress=share, memory=request.memory):
                     noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
@@ -167,12 +185,13 @@ class DenoiseRun:
                     if compare is not None:
                         compare.add_rows(np.concatenate((noisy, rows, residual_picture(noisy, rows)), axis=1))
                 warnings += plan.warnings
-                records = records or [DenoiseRecord.of(plan)]
+                records.append(DenoiseRecord.of(plan))
             for writer in filter(None, (main, residual, compare)):
                 writer.close()  # each of them may appear, before one does
-        sigma_source = "estimated" if self.sigma is None else "given"
+        sigma_source = "estimated" if self.noise is None else "given"
         said = tuple(dict.fromkeys(warnings))
-        finished = DenoisedFile(picture.info, records[0], said, perf_counter() - start, sigma_source)
+        unchanged = self.noise is None and all(record.transform is None for record in records)
+        finished = DenoisedFile(picture.info, records[0], said, perf_counter() - start, sigma_source, unchanged)
         page = finished.first_page
         if self.save_transform is not None and page.transform is not None:
             provenance = {"settings": page.settings, "sigma": finished.sigma, "images": 1, "source": "denoise"}
@@ -180,12 +199,25 @@ class DenoiseRun:
             save_transform(self.save_transform, kept, overwrite=self.force)
         return finished
 
+    def _stays(self, picture: Picture, job: Job) -> bool:
+        """Whether the file itself is the result where nothing is to be done."""
+        kept = picture.format if job.output is None else format_to_write(job.output).name
+        plain = len(picture.specs) == 1 and not self.strip and self.jpeg_quality is None
+        return plain and self.noise is None and kept == picture.format
+
     @property
     def summary(self) -> dict[str, int]:
         """How many pictures met which end."""
         failed = sum(record["error"] is not None for record in self.records)
-        done = len(self.records) - failed
-        return {"done": done, "failed": failed, "resumed": len(self.done_before), "skipped": self.found.skipped}
+        unchanged = sum(bool(record["unchanged"]) for record in self.records)
+        done = len(self.records) - failed - unchanged
+        return {
+            "done": done,
+            "unchanged": unchanged,
+            "failed": failed,
+            "resumed": len(self.done_before),
+            "skipped": self.found.skipped,
+        }
 
 
 class PageSource:
