@@ -49,6 +49,13 @@ def add_poisson_noise(image: NDArray[Any], slope: float, offset: float, *, seed:
 
 
 def photograph(image: NDArray[Any], iso: float, *, seed: int) -> NDArray[np.uint8]:
+    """The pixels of `camera_jpeg`."""
+    import imagecodecs
+
+    return np.asarray(imagecodecs.jpeg8_decode(camera_jpeg(image, iso, seed=seed)))
+
+
+def camera_jpeg(image: NDArray[Any], iso: float, *, seed: int) -> bytes:
     """The JPEG that a camera makes of a scene that looks like the image, white at 255; grey stays grey.
 
     Linear light falls on a sensor behind an RGGB mosaic of colour filters; electrons are counted (Poisson) and read
@@ -66,8 +73,7 @@ def photograph(image: NDArray[Any], iso: float, *, seed: int) -> NDArray[np.uint
     developed = 255 * tone_curve(scene + noise)
     if light.ndim == 2:
         developed = developed @ np.array([0.299, 0.587, 0.114])
-    encoded = imagecodecs.jpeg8_encode(np.rint(developed).astype(np.uint8), JPEG_QUALITY, subsampling="420")
-    return np.asarray(imagecodecs.jpeg8_decode(encoded))
+    return bytes(imagecodecs.jpeg8_encode(np.rint(developed).astype(np.uint8), JPEG_QUALITY, subsampling="420"))
 
 
 def linear_light(values: Array) -> Array:
