@@ -11,12 +11,13 @@ from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.pipeline import denoise_region as region_of
 from dstl_cli.denoising.plan import Plan as Plan
 from dstl_cli.denoising.plan import TransformSource
-from dstl_cli.denoising.survey import Request, channel_sigmas
+from dstl_cli.denoising.survey import Request
 from dstl_cli.denoising.survey import survey as survey_source
 from dstl_cli.learning.on_collection import learn_from_pictures
 from dstl_cli.learning.settings import CollectionSettings
 from dstl_cli.measure.metrics import peak_signal_noise_ratio as peak_signal_noise_ratio
 from dstl_cli.measure.metrics import structural_similarity as structural_similarity
+from dstl_cli.noise.blind import estimate_model
 from dstl_cli.pixels.colour import check_pixels, luminance, root_mean_square
 from dstl_cli.pixels.planes import Box as Box
 from dstl_cli.pixels.source import ArraySource, PixelSource
@@ -206,7 +207,7 @@ def estimate_noise(array: Pixels) -> float:
     True
     """
     check_pixels(array)
-    return root_mean_square(channel_sigmas(array, None)[0])
+    return root_mean_square(list(estimate_model(array)[0].sigmas))
 
 
 def learn_transform(

@@ -10,16 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import Any, BinaryIO
 
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
 
 if sys.platform != "win32":  # there an open file cannot be deleted, which protects it as well as a lock
     import fcntl
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 TEMPORARY_SUFFIX = ".dstl-tmp"
 _TEMPORARY_NAME = re.compile(r"\..*\.(\d+)-[0-9a-f]{16}" + re.escape(TEMPORARY_SUFFIX), re.DOTALL)
@@ -95,12 +92,13 @@ def remove_stale_temporaries(folder: Path) -> int:
     return sum(_remove_if_stale(Path(folder) / name.string, int(name[1])) for name in found)
 
 
-def same_file(first: Path, second: Path) -> bool:
-    """Whether two paths lead to one file, through symbolic and hard links; neither has to exist."""
-    try:
-        return os.path.samefile(first, second)
-    except (OSError, ValueError):
-        return os.path.normcase(os.path.realpath(first)) == os.path.normcase(os.path.realpath(second))
+def identities(path: Path) -> set[object]:
+    """What tells a file from others: its real name, and where it exists its number, which hard links share."""
+    found: set[object] = {os.path.normcase(os.path.realpath(path))}
+    with contextlib.suppress(OSError, ValueError):
+        status = os.stat(path)
+        found.add((status.st_dev, status.st_ino))
+    return found
 
 
 class _OutputFile(io.FileIO):
@@ -110,7 +108,7 @@ class _OutputFile(io.FileIO):
         super().__init__(handle, "w+")
         self._path = path
 
-    def write(self, data: "ReadableBuffer", /) -> int:
+    def write(self, data: Any, /) -> int:
         with _writing_errors(self._path):
             return super().write(data)
 
@@ -164,10 +162,8 @@ def _is_alive(process: int) -> bool:
     """Whether a process of this number runs; asked only on disks where files cannot be locked."""
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        pass
+    except (OSError, OverflowError) as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -212,17 +208,12 @@ def _writing_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or error
-        if isinstance(error, FileExistsError):
-            sentence = f"{name} already exists; use --force to overwrite it."
-        elif isinstance(error, FileNotFoundError):
-            sentence = f"{name} cannot be written because the folder {folder} does not exist; make it first."
-        elif isinstance(error, NotADirectoryError):
-            sentence = f"{name} cannot be written because {folder} is not a folder; choose another output."
-        elif isinstance(error, PermissionError):
-            sentence = f"{name} may not be written; change the permissions of {folder} or choose another output."
-        elif error.errno in _NO_ROOM:
-            sentence = f"{name} cannot be written ({reason}); free some space or choose another disk."
-        else:
-            sentence = f"{name} cannot be written ({reason}); choose another output."
-        raise FileProblem(sentence) from error
+        remedy = "free some space or choose another disk" if error.errno in _NO_ROOM else "choose another output"
+        known: dict[type[OSError], str] = {
+            FileExistsError: "already exists; use --force to overwrite it",
+            FileNotFoundError: f"cannot be written because the folder {folder} does not exist; make it first",
+            NotADirectoryError: f"cannot be written because {folder} is not a folder; choose another output",
+            PermissionError: f"may not be written; change the permissions of {folder} or choose another output",
+        }
+        what = known.get(type(error), f"cannot be written ({error.strerror or error}); {remedy}")
+        raise FileProblem(f"{name} {what}.") from error

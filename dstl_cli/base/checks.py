@@ -1,10 +1,10 @@
-"""Checks of settings: each refusal is one sentence that begins with the setting's name."""
+"""Checks: each refusal is one sentence; that of a setting begins with its name."""
 
 import math
 
 
 def require(condition: bool, sentence: str) -> None:
-    """Refuse a setting with a sentence."""
+    """Refuse what does not fulfil a condition, with a sentence."""
     if not condition:
         raise ValueError(sentence)
 
@@ -13,6 +13,12 @@ def check_sigma(sigma: float) -> float:
     """The noise deviation as a float, refused unless finite and not negative."""
     require(math.isfinite(sigma) and sigma >= 0, f"sigma must be a finite number of at least 0, not {sigma}.")
     return float(sigma)
+
+
+def check_bounds(max_condition: float, frobenius_norm: float) -> None:
+    """Refuse bounds that no matrix can satisfy."""
+    require(max_condition >= 1, f"max_condition must be at least 1, not {max_condition}.")
+    require(0 < frobenius_norm < math.inf, f"frobenius_norm must be positive and finite, not {frobenius_norm}.")
 
 
 def check_patch_size(patch_size: int, *, least: int = 1) -> None:

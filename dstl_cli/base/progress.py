@@ -12,20 +12,10 @@ def part_of(progress: Progress | None, start: float, whole: float, size: float =
     return lambda share: progress((start + size * share) / whole)
 
 
-class Announcement:
-    """Something deep in the work that is worth a word: whoever listens is told once, and need not be known there."""
-
-    _tell: Callable[[], None] | None = None
-
-    def listen(self, tell: Callable[[], None] | None) -> None:
-        """Call `tell` the next time it happens, and only then."""
-        self._tell = tell
-
-    def __call__(self) -> None:
-        """It happens now."""
-        tell, self._tell = self._tell, None
-        if tell is not None:
-            tell()
+when_compiling: list[Callable[[], None]] = []  # what to call, once, when a kernel that is not on disk yet is compiled
 
 
-compiling = Announcement()  # a kernel that is not on disk yet is compiled
+def compiling() -> None:
+    """A kernel is compiled, deep in the work: whoever wanted to be told of it is told, and need not be known there."""
+    while when_compiling:
+        when_compiling.pop()()

@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from dstl_cli.base.names import display_name
-from dstl_cli.base.progress import compiling
+from dstl_cli.base.progress import when_compiling
 from dstl_cli.cli import denoise, evaluate, inspect, reproduce, train
 from dstl_cli.cli.console import report_error
 from dstl_cli.cli.options import Command, Group
@@ -55,7 +55,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         if options.get("quiet") and options.get("verbose"):
             raise UsageProblem("--quiet and --verbose contradict each other; give one of them.")
         if not (options.get("quiet") or options.get("json")):
-            compiling.listen(lambda: report_error(COMPILING))
+            when_compiling.append(lambda: report_error(COMPILING))
         try:
             command(**options)
         except KeyboardInterrupt:
@@ -64,7 +64,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             remove_unfinished()
             raise Interrupted from None
         finally:
-            compiling.listen(None)
+            when_compiling.clear()
 
     return run
 

@@ -64,10 +64,10 @@ def print_json(command: str, **parts: Any) -> None:
 
 
 @contextmanager
-def progress_bar(description: str, *, shown: bool = True) -> Iterator[tuple[Progress | None, Callable[[str], None]]]:
+def progress_bar(description: str, *, shown: bool = True) -> Iterator[tuple[Progress, Callable[[str], None]]]:
     """A bar with time left on stderr, on a terminal only: yields what to call with the share done, and a renamer."""
     if not (shown and is_terminal(sys.stderr)):
-        yield None, lambda text: None
+        yield (lambda share: None), (lambda text: None)
         return
     from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn

@@ -151,10 +151,10 @@ def parse_names(text: str, option: str, known: Sequence[str] = ()) -> list[str]:
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *, force: bool) -> None:
     """Refuse, before any work, files that cannot or must not be written; outputs: by the option that asks for them."""
-    from dstl_cli.base.atomic import same_file
+    from dstl_cli.base.atomic import identities
 
     written: dict[str, str] = {}
-    sources = list(inputs)
+    sources = set().union(*map(identities, inputs))
     for option, path in outputs.items():
         if path is None:
             continue
@@ -162,7 +162,7 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *,
         other = written.setdefault(os.path.normcase(os.path.realpath(path)), option)
         if other != option:
             raise UsageProblem(f"{other} and {option} would both write {name}; give two names.")
-        if any(same_file(path, source) for source in sources):
+        if not sources.isdisjoint(identities(path)):
             raise UsageProblem(f"{name} is an input and is never overwritten; give another name to {option}.")
         if path.is_dir() or not path.parent.is_dir():
             raise UsageProblem(f"{option} takes a file name in a folder that exists, not {name}.")

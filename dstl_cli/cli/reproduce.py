@@ -60,8 +60,7 @@ def table(
                     describe(f"{name}, sigma {sigma:g}, {request.settings.method}")
                     with refusals(name, "cannot be used"):
                         rows.append(table_row(name, clean, noisy, sigma, request))
-                    if progress is not None:
-                        progress(len(rows) / total)
+                    progress(len(rows) / total)
     means = table_means(rows)
     if json:
         settings = {"preset": "paper", "ssim": "downsampled", **given, "canonical": canonical or "dct"}
@@ -108,15 +107,11 @@ def figure(
 
 def _find(folders: list[Path], name: str) -> Path:
     """The file called `name` among the given files and in the given folders."""
-    path = _lookup(folders, name)
-    if path is None:
-        raise UsageProblem(f"There is no {name} in {', '.join(map(str, folders))}; give the folder that has it.")
-    return path
-
-
-def _lookup(folders: list[Path], name: str) -> Path | None:
-    candidates = (folder if folder.is_file() and folder.name == name else folder / name for folder in folders)
-    return next((path for path in candidates if path.is_file()), None)
+    for folder in folders:
+        path = folder if folder.is_file() and folder.name == name else folder / name
+        if path.is_file():
+            return path
+    raise UsageProblem(f"There is no {name} in {', '.join(map(str, folders))}; give the folder that has it.")
 
 
 def _read_grey(path: Path) -> "Array":
@@ -132,8 +127,11 @@ def _noisy(folders: list[Path], name: str, clean: "Array", sigma: float, seed: i
     """The noisy picture that lies beside the clean one, or the clean one with seeded noise."""
     from dstl_cli.noise.synthetic import add_noise
 
-    path = _lookup(folders, f"{name}_sigma{sigma:g}.tiff")
-    noisy = add_noise(clean, sigma, seed=seed) if path is None else _read_grey(path)
+    try:
+        path = _find(folders, f"{name}_sigma{sigma:g}.tiff")
+    except UsageProblem:
+        return add_noise(clean, sigma, seed=seed)
+    noisy = _read_grey(path)
     if noisy.shape != clean.shape:
         raise DstlError(f"{path} and {name}.png differ in size; give the files of one picture.")
     return noisy

@@ -132,8 +132,7 @@ def _read(run: "TrainRun", part: "SampledPictures", title: str, quiet: bool) -> 
         for problem in run.read(part):
             if problem is not None:
                 report_error(problem)
-            if progress is not None:
-                progress(part.read / part.count)
+            progress(part.read / part.count)
 
 
 def _learn(run: "TrainRun", quiet: bool, verbose: bool) -> None:
@@ -143,10 +142,9 @@ def _learn(run: "TrainRun", quiet: bool, verbose: bool) -> None:
     with progress_bar("learning", shown=not (quiet or verbose)) as (progress, describe):
         for training in run.learn():
             record = training.history[-1]
-            if progress is not None:
-                cost = training.costs[-1]
-                describe(f"cost {cost:.4f}  condition {record.condition:.3f}  density {record.density:.2f}")
-                progress(record.number / training.iterations)
+            cost = training.costs[-1]
+            describe(f"cost {cost:.4f}  condition {record.condition:.3f}  density {record.density:.2f}")
+            progress(record.number / training.iterations)
             if verbose:
                 held_out = f"  {training.held_out[-1]:8.5f}" if training.held_out else ""
                 typer.echo(

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.base.threads import Execution
-from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.coding import Coder
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.grid import positions
@@ -18,6 +17,9 @@ Array32 = NDArray[np.float32]
 Floats = NDArray[np.floating[Any]]
 # Patches (n, N) without their means, and the means (N,), of every plane, to estimates (n, N) and their weights (N,).
 PatchEstimate = Callable[[list[Array32], list[Floats]], tuple[Array32, Array32]]
+
+# By what the noise is larger at the levels (N,) of the last plane, counted from its centre; None: nowhere.
+FactorsAt = Callable[[Floats], Array32 | None]
 
 TILE_HEIGHT, TILE_WIDTH = 64, 512  # pixels from a tile to the next, about
 PRODUCT = 1536  # patches worked on at a time: what fits into the cache
@@ -79,32 +81,33 @@ def _on_grid(
     return estimates, weights
 
 
-def coding_estimate(frame: Frame, noise: ChannelNoise, scale: int, centre: float, error_scale: float) -> PatchEstimate:
-    """Every patch y by the fewest coefficients whose estimate x has ||x - y|| <= C sigma sqrt(n), weighted 1/(1 + k).
+def coding_estimate(frame: Frame, costs: Array32, error_scale: float, factors_at: FactorsAt) -> PatchEstimate:
+    """Every patch y by the fewest coefficients whose estimate x has ||x - y|| <= C sqrt(n), weighted 1/(1 + k).
 
-    The error is taken as the sum of what each dropped coefficient costs alone, which it is for orthonormal W.
-    frame: in units of the noise.
+    Everything is in units of the noise. The error is taken as the sum of what each dropped coefficient costs alone,
+    which it is for orthonormal W. costs: of each, (m,).
     """
     from dstl_cli.patches.kernels.sliding import select
 
-    forward, backward, costs = _single(frame.forward), _single(frame.backward), frame.costs
-    budget = np.float32((error_scale * noise.deviation(scale)) ** 2 * frame.patch_size**2)
+    forward, backward = _single(frame.forward), _single(frame.backward)
+    budget = np.float32(error_scale**2 * frame.patch_size**2)
 
     def estimate(patches: list[Array32], means: list[Floats]) -> tuple[Array32, Array32]:
         coefficients = forward @ patches[0]
-        factors = noise.level_factors(means[0] + centre, scale)
+        factors = factors_at(means[-1])
         if factors is not None:
             coefficients /= factors
         weights = np.empty(coefficients.shape[1], np.float32)
         select(coefficients, costs, budget, np.float32(ALWAYS_KEPT**2), weights)
         if factors is not None:
             coefficients *= factors
+            weights /= factors * factors
         return np.matmul(backward, coefficients, out=patches[0]), weights
 
     return estimate
 
 
-def wiener_estimate(frame: Frame, noise: ChannelNoise, scale: int, centre: float) -> PatchEstimate:
+def wiener_estimate(frame: Frame, factors_at: FactorsAt) -> PatchEstimate:
     """Every coefficient times g = q^2 / (q^2 + d^2), q the guide's, d its noise; weights 1 / (1 + sum of g^2).
 
     frame: in units of the noise. The second plane is the guide.
@@ -115,7 +118,7 @@ def wiener_estimate(frame: Frame, noise: ChannelNoise, scale: int, centre: float
 
     def estimate(patches: list[Array32], means: list[Floats]) -> tuple[Array32, Array32]:
         coefficients, guide = forward @ patches[0], forward @ patches[1]
-        factors = noise.level_factors(means[1] + centre, scale)
+        factors = factors_at(means[-1])
         if factors is not None:
             coefficients /= factors
             guide /= factors
@@ -123,6 +126,7 @@ def wiener_estimate(frame: Frame, noise: ChannelNoise, scale: int, centre: float
         shrink(coefficients, guide, weights)
         if factors is not None:
             coefficients *= factors
+            weights /= factors * factors
         return np.matmul(backward, coefficients, out=patches[0]), weights
 
     return estimate

@@ -34,11 +34,11 @@ class DenoiseRecord:
     """
 
     sigmas: tuple[float, ...]
-    warnings: tuple[str, ...] = ()
-    transform: Transform | None = None
-    history: tuple[Iteration, ...] = ()
-    settings: dict[str, Any] | None = None
-    plan: Plan | None = None
+    warnings: tuple[str, ...]
+    transform: Transform | None
+    history: tuple[Iteration, ...]
+    settings: dict[str, Any] | None
+    plan: Plan
 
     @classmethod
     def of(cls, plan: Plan) -> "DenoiseRecord":

@@ -1,11 +1,16 @@
 """The engine of fast and standard: every overlapping patch by itself, coder first, then a Wiener pass guided by it.
 
-Strong noise hides the low frequencies of small patches, not those of a smaller picture, where the same patch covers
-more. So the picture of half the size is denoised first, and gives the guide and the result their low frequencies.
+Strong or coarse noise hides the low frequencies of small patches, not those of a smaller picture, where the same patch
+covers more. So the picture of half the size is denoised first, and gives the guide and the result their low
+frequencies. Coefficients are in units of their own noise; where it follows the brightness, in units of that of the
+patch's level, which the luminance tells for all channels.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.passes import coding_estimate, patch_average, sliding_grid, wiener_estimate
@@ -15,10 +20,9 @@ from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform, choose
 from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.frame import Frame
 from dstl_cli.pixels.planes import Box, Plane, averaged
-from dstl_cli.pixels.scales import depth_for, exchanged, halved, halved_shape, under, with_low_from
+from dstl_cli.pixels.scales import exchanged, halved, halved_shape, most_halvings, under, with_low_from
 from dstl_cli.transforms.transform import Transform
 
-SCALE_SIGMA = 30.0  # a scale with more noise than this gets a coarser one below it
 GUIDE_SHARE = 0.7  # of the coarser scale's frequencies that the guide takes ...
 RESULT_SHARE = 0.3  # ... and the result
 
@@ -28,7 +32,7 @@ class SlidingEngine(Engine):
 
     def window(self, box: Box, plan: Plan) -> Box:
         """Two passes at every scale, and what is exchanged between scales."""
-        return _needed(box, plan, plan.shape, _depth(plan, max(plan.noise.sigmas)))
+        return _needed(box, plan, plan.shape, max(_depth(plan, index) for index in range(len(plan.centres))))
 
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
         """Each channel with the same transform; where few patches spoke for T, the result of Phi is averaged in."""
@@ -39,7 +43,7 @@ class SlidingEngine(Engine):
                 continue
             share = execution.part(index, len(planes))
             parts = [
-                denoise_plane(plane, index, transform, plan, share.part(number, len(plan.transforms)))
+                denoise_plane(plane, planes[0], index, transform, plan, share.part(number, len(plan.transforms)))
                 for number, transform in enumerate(plan.transforms)
             ]
             results.append(parts[0] if len(parts) == 1 else averaged(*parts))
@@ -63,31 +67,46 @@ class ReadyEngine(SlidingEngine):
 STANDARD, FAST = SlidingEngine(), ReadyEngine()
 
 
-def denoise_plane(plane: Plane, index: int, transform: Transform, plan: Plan, execution: Execution) -> Plane:
-    """Both passes at every scale, coarsest first, with one transform."""
-    scales = [plane]
-    for _ in range(_depth(plan, plan.noise.sigmas[index])):
-        scales.append(halved(scales[-1]))
+def denoise_plane(
+    plane: Plane, luminance: Plane, index: int, transform: Transform, plan: Plan, execution: Execution
+) -> Plane:
+    """Both passes at every scale, coarsest first, with one transform; luminance: the noisy one, for its levels."""
+    follows_level = plan.noise.channel(index).level_factors(np.zeros(1)) is not None
+    scales = [[plane, luminance] if index and follows_level else [plane]]
+    for _ in range(_depth(plan, index)):
+        scales.append([halved(part) for part in scales[-1]])
     done: Plane | None = None
     for scale in range(len(scales) - 1, 0, -1):
         done = _denoise_scale(scales[scale], scale, done, index, transform, plan, replace(execution, progress=None))
-    return _denoise_scale(plane, 0, done, index, transform, plan, execution)
+    return _denoise_scale(scales[0], 0, done, index, transform, plan, execution)
 
 
 def _denoise_scale(
-    plane: Plane, scale: int, coarse: Plane | None, index: int, transform: Transform, plan: Plan, execution: Execution
+    planes: list[Plane],
+    scale: int,
+    coarse: Plane | None,
+    index: int,
+    transform: Transform,
+    plan: Plan,
+    execution: Execution,
 ) -> Plane:
-    """Both passes at one scale; coarse: the denoised next coarser scale, if there is one."""
-    noise, centre = plan.noise.channel(index), plan.centres[index]
+    """Both passes at one scale of a plane, and the luminance where that is another one and counts.
+
+    coarse: the denoised next coarser scale, if there is one.
+    """
+    noise = plan.noise.channel(index).counted_from(plan.centres[0])
     plain = Frame.of(transform)
     frame = plain.in_units_of(noise.deviations(plain.forward, scale))
     size, strides = frame.patch_size, (plan.settings.stride, 1)
-    coding = coding_estimate(frame, noise, scale, centre, plan.settings.error_scale)
-    pilot = patch_average([plane], size, strides, coding, execution.part(0, 2))
+
+    factors_at = partial(noise.level_factors, scale=scale)
+    coding = coding_estimate(frame, plain.costs, plan.settings.error_scale, factors_at)
+    pilot = patch_average(planes, size, strides, coding, execution.part(0, 2))
     if coarse is not None:
         pilot = with_low_from(pilot, coarse, GUIDE_SHARE)
-    shrinking = wiener_estimate(frame, noise, scale, centre)
-    result = patch_average([plane.cut(pilot.box), pilot], size, strides, shrinking, execution.part(1, 2))
+    plane, *luminance = (part.cut(pilot.box) for part in planes)
+    shrinking = wiener_estimate(frame, factors_at)
+    result = patch_average([plane, pilot, *luminance], size, strides, shrinking, execution.part(1, 2))
     return result if coarse is None else with_low_from(result, coarse, RESULT_SHARE)
 
 
@@ -102,6 +121,7 @@ def _needed(box: Box, plan: Plan, shape: tuple[int, int], coarser: int) -> Box:
     return grid.covering(guided).joined(under(coarse, shape))
 
 
-def _depth(plan: Plan, sigma: float) -> int:
-    """How often a picture with so much noise is halved."""
-    return depth_for(sigma, SCALE_SIGMA, plan.padded_shape, max(SMALLEST_SIDE, plan.patch_size))
+def _depth(plan: Plan, index: int) -> int:
+    """How often a channel is halved: as often as its noise asks for, and the size of the picture allows."""
+    wanted = plan.noise.channel(index).coarser_scales if plan.noise.sigmas[index] else 0
+    return most_halvings(plan.padded_shape, wanted, max(SMALLEST_SIDE, plan.patch_size))

@@ -12,12 +12,13 @@ from dstl_cli.base.scratch import Memory
 from dstl_cli.base.threads import available_cores, one_blas_thread
 from dstl_cli.denoising.plan import Plan, Statistics, TransformSource, with_base_apart
 from dstl_cli.denoising.qualities import QUALITIES, Quality
-from dstl_cli.noise.estimate import estimate_channels
-from dstl_cli.noise.model import WhiteNoise
-from dstl_cli.pixels.colour import BASIS, channel_count, check_finite, check_shape, in_working_basis, is_grey
+from dstl_cli.noise.blind import estimate_model
+from dstl_cli.noise.model import NoiseModel, WhiteNoise
+from dstl_cli.pixels.colour import BASIS, channel_count, check_finite, check_shape, is_grey
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.planes import Box, Plane
 from dstl_cli.pixels.source import PixelSource, bands, sample_of
+from dstl_cli.transforms.transform import Transform
 
 Pixels = NDArray[np.generic]
 
@@ -25,6 +26,8 @@ NEGLIGIBLE_SHARE = 1e-9  # noise below this share of the largest value is none
 SMALLEST_SIGMA = 1e-15  # and so is noise below this: single precision hardly holds its square
 LARGEST_SIGMA = 1e6  # noise of this deviation hides all there is: more makes no difference
 STEEP = 2e5  # values beyond so many deviations of the noise
+LEVEL_MARGIN = 1.3  # noise that follows the brightness counts so much more in learning, which takes it as even ...
+WIDEST_LEARNT = 3.0  # ... and where it differs by more over the picture, nothing is learnt
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Request:
     """How pictures are to be denoised: the quality with its settings, the transform's source, threads and memory.
 
     jobs: threads, all cores if not given. The result is the same for any number of them, and for any memory.
+    strength, chroma_strength: by what the noise is taken to be stronger than it is, and in the chrominances further.
     """
 
     quality: Quality
@@ -39,6 +43,8 @@ class Request:
     source: TransformSource = field(default_factory=TransformSource)
     jobs: int | None = None
     memory: Memory = field(default_factory=Memory)
+    strength: float = 1.0
+    chroma_strength: float = 1.0
 
     @classmethod
     def named(
@@ -55,38 +61,61 @@ class Request:
         return self.quality.facts(self.settings)
 
 
-def survey(source: PixelSource, sigma: float | None, request: Request, *, depth: Depth | None = None) -> Plan:
+def survey(
+    source: PixelSource, noise: float | NoiseModel | None, request: Request, *, depth: Depth | None = None
+) -> Plan:
     """The plan for a grey (H, W) or RGB (H, W, 3) picture.
 
-    sigma: noise deviation on the 0-255 scale for whole numbers, in the array's own units for floats; None: it is
-    estimated, channel by channel. One transform, learnt on the luminance, serves all channels.
-    depth: what the numbers mean where the dtype does not tell it.
+    noise: a model of it, in units of the depth; or the deviation of white noise, on the 0-255 scale for whole numbers,
+    in the array's own units for floats; None: it is estimated. One transform, learnt on the luminance, serves all
+    channels. depth: what the numbers mean where the dtype does not tell it.
     """
-    deviation = None if sigma is None else check_sigma(sigma)
     own = depth or Depth.of(source.dtype)
+    sigma = None if noise is None or not isinstance(noise, int | float) else check_sigma(noise)
     seen = look_at(source, own)
     sample = sample_of(source, request.settings.seed)
     grey = sample[..., 0] if seen.equal_channels else sample
-    sigmas, warnings = channel_sigmas(grey, deviation, own)
-    scaled = own.for_sigma(max(sigmas))
-    sigma_unit = 1.0 if scaled.data_range is not None else scaled.unit  # whole numbers have it on the 0-255 scale
+    model, warnings = _model_of(grey, noise if sigma is None else sigma, own)
+    model = model.scaled(request.strength, request.chroma_strength)
+    scaled = own.for_sigma(max(model.sigmas) * (own.unit if own.data_range is None else 1.0))
     largest = max(abs(seen.smallest), abs(seen.largest)) / scaled.unit
-    known = tuple(effective_sigma(value / sigma_unit, largest) for value in sigmas)
+    known = _effective(model.in_units(scaled.unit / own.unit), largest)
     means = np.array(seen.means) / scaled.unit
+    user_unit = 1.0 if own.data_range is not None else scaled.unit  # whole numbers have it on the 0-255 scale
     plan = Plan(
         quality=request.quality.name,
-        settings=request.settings.resolved(known, request.source.patch_size(request.settings)),
+        settings=request.settings.resolved(known.sigmas, request.source.patch_size(request.settings)),
         shape=(source.shape[0], source.shape[1]),
         depth=scaled,
         colour=grey.ndim == 3,
         statistics=seen,
-        noise=WhiteNoise(known),
+        noise=known,
         centres=tuple(float(mean) for mean in (BASIS @ means if grey.ndim == 3 else means[:1])),
-        sigmas=sigmas if sigma != 0 else (0.0,),
-        steep=largest > STEEP * max(known) > 0,
+        sigmas=(0.0,) if sigma == 0 else tuple(value * user_unit for value in known.sigmas),
+        steep=largest > STEEP * max(known.sigmas) > 0,
         warnings=warnings,
     )
-    return with_transform(plan, grey, request) if any(known) else plan
+    return with_transform(plan, grey, request) if any(known.sigmas) else plan
+
+
+def _model_of(sample: Pixels, noise: float | NoiseModel | None, depth: Depth) -> tuple[NoiseModel, tuple[str, ...]]:
+    """The noise of a sample in units of the depth, given or else estimated, and what to say about the estimate."""
+    channels = channel_count(sample)
+    if noise is None:
+        return estimate_model(sample, depth)
+    if isinstance(noise, int | float):
+        return WhiteNoise((noise if depth.data_range is not None else noise / depth.unit,) * channels), ()
+    if len(noise.sigmas) not in (1, channels):
+        raise ValueError(f"The noise model is of {len(noise.sigmas)} channels; the picture has {channels}.")
+    return noise.for_channels(channels), ()
+
+
+def _effective(model: NoiseModel, largest: float) -> NoiseModel:
+    """The noise as far as it matters: none where single precision cannot tell it, at most what hides all."""
+    if isinstance(model, WhiteNoise):
+        return WhiteNoise(tuple(effective_sigma(value, largest) for value in model.sigmas))
+    tells = max(model.sigmas) > max(NEGLIGIBLE_SHARE * largest, SMALLEST_SIGMA)
+    return model if tells else WhiteNoise((0.0,) * len(model.sigmas))
 
 
 def with_transform(plan: Plan, sample: Pixels, request: Request) -> Plan:
@@ -98,9 +127,15 @@ def with_transform(plan: Plan, sample: Pixels, request: Request) -> Plan:
     channel = plan.channel(sample, index)
     whole = plan.padded(channel) if channel.shape == plan.shape else channel
     plane, _ = with_base_apart(Plane.whole(whole), plan.steep)
+    noise, source = plan.noise.channel(index).counted_from(plan.centres[0]), request.source
+    factors = noise.level_factors(np.quantile(plan.channel(sample, 0), (0.05, 0.95)))
+    if factors is not None:
+        noise = noise.scaled(LEVEL_MARGIN)
+        if source.given is None and factors.max() > WIDEST_LEARNT * factors.min():
+            source = replace(source, given=Transform.fixed(size, plan.settings.canonical), adapt=False)
     engine, threads = load(request.quality.engine), request.jobs or available_cores()
     with one_blas_thread():
-        found = engine.transform_for(plane, plan.noise.channel(index), plan.settings, request.source, threads)
+        found = engine.transform_for(plane, noise, plan.settings, source, threads)
     return replace(plan, transform=found.transform, history=found.history)
 
 
@@ -128,16 +163,3 @@ def look_at(source: PixelSource, depth: Depth) -> Statistics:
 def effective_sigma(sigma: float, largest: float) -> float:
     """The deviation as far as it matters: 0 for what single precision cannot tell, at most what hides all."""
     return 0.0 if sigma <= max(NEGLIGIBLE_SHARE * largest, SMALLEST_SIGMA) else min(sigma, LARGEST_SIGMA)
-
-
-def channel_sigmas(
-    pixels: Pixels, sigma: float | None, depth: Depth | None = None
-) -> tuple[tuple[float, ...], tuple[str, ...]]:
-    """Noise deviation of each working channel, given or else estimated, and what to say about the estimates.
-
-    Colour is estimated in red, green and blue, where clipping can be seen, and carried over to the working basis.
-    """
-    if sigma is not None:
-        return (float(sigma),) * channel_count(pixels), ()
-    deviations, warnings = estimate_channels(pixels, depth or Depth.of(pixels.dtype))
-    return tuple(deviations if pixels.ndim == 2 else in_working_basis(deviations)), warnings

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dstl_cli.base.arrays import Array, Levels
+from dstl_cli.base.checks import require
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.settings import LearnSettings
 from dstl_cli.learning.spectrum import condition_number
@@ -82,10 +83,9 @@ def learn(
     start: the T to begin from instead of the method's own choice. final: False where learning goes on from the
     result later; then it is not brought within the bounds yet, and no history is kept.
     """
-    if not shards or not sum(len(shard.coefficients) for shard in shards):
-        raise ValueError("There are no patches to learn from.")
-    if not all(np.isfinite(shard.coefficients).all() for shard in shards):
-        raise ValueError("The patches to learn from hold numbers that are not finite.")
+    require(any(len(shard.coefficients) for shard in shards), "There are no patches to learn from.")
+    finite = all(np.isfinite(shard.coefficients).all() for shard in shards)
+    require(finite, "The patches to learn from hold numbers that are not finite.")
     gram = gram_matrix(shards)
     n = len(gram)
     patch_size = round(np.sqrt(n))

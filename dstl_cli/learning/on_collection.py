@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.archives import entries_under, named_under
 from dstl_cli.base.arrays import Array, Array32, Arrays, Levels
+from dstl_cli.base.checks import require
 from dstl_cli.base.threads import one_blas_thread
 from dstl_cli.learning.loop import Shard, code_shards, gram_matrix, iteration_of
 from dstl_cli.learning.methods import METHODS
@@ -62,9 +63,14 @@ class PatchSample:
 
     @classmethod
     def of(cls, settings: CollectionSettings, *, held_out: bool = False) -> Self:
-        """The sample to learn from, or the smaller one for the held-out cost."""
+        """The sample to learn from, or the smaller one for the held-out cost.
+
+        Patches that the coder gives no coefficient at all are not taken; there are none where levels are fixed.
+        """
         count = max(1, settings.train_patches // 10) if held_out else settings.train_patches
-        return cls(settings.patch_size, count, settings.seed, least_energy(settings))
+        norm = (1 + FIDELITY) * ERROR_SCALE * settings.sigma * settings.patch_size
+        least_energy = norm**2 if settings.sparsity_level is None else 0.0
+        return cls(settings.patch_size, count, settings.seed, least_energy)
 
     def add(self, image: NDArray[np.generic], *place: int) -> None:
         """Let a grey picture offer its patches; `place` numbers it, and with the seed decides its random numbers."""
@@ -98,8 +104,8 @@ class PatchSample:
     def restore(self, state: Arrays) -> None:
         """Go on from what there was."""
         keys, patches = state["keys"], state["patches"]
-        if keys.ndim != 1 or len(keys) > self.count or patches.shape != (len(keys), self.patch_size**2):
-            raise ValueError("the sample does not have the size asked for")
+        fits = keys.ndim == 1 and len(keys) <= self.count and patches.shape == (len(keys), self.patch_size**2)
+        require(fits, "the sample does not have the size asked for")
         self._keys[: len(keys)], self._patches[: len(keys)] = keys, patches
 
     def _keep(self, keys: Array, patches: Array) -> None:
@@ -108,13 +114,6 @@ class PatchSample:
         incoming = kept[kept >= self.count] - self.count
         places = np.setdiff1d(np.arange(self.count), kept)
         self._keys[places], self._patches[places] = keys[incoming], patches[incoming]
-
-
-def least_energy(config: CollectionSettings) -> float:
-    """The energy of patches that the coder gives no coefficient at all; none is that low for fixed levels."""
-    if config.sparsity_level is not None:
-        return 0.0
-    return ((1 + FIDELITY) * ERROR_SCALE * config.sigma * config.patch_size) ** 2
 
 
 @dataclass(frozen=True)
@@ -153,10 +152,6 @@ class TrainingSet:
     def norm(self) -> float:
         """||Yt||."""
         return float(np.sqrt(sum(np.sum(part.coefficients**2) for part in self.parts())))
-
-    def coded(self, factor: Array) -> CodingPass:
-        """The codes of the whole set under T."""
-        return code_shards(factor, self.parts())
 
 
 def without_mean(config: LearnSettings, n: int) -> LearnSettings:
@@ -204,8 +199,7 @@ def best_and_waited(costs: Sequence[float]) -> tuple[int, int]:
 
 def learn_from_pictures(images: Sequence[NDArray[np.generic]], settings: CollectionSettings) -> Trained:
     """Learn from grey pictures (H, W) that are all in memory."""
-    if not images:
-        raise ValueError("There are no pictures to learn from.")
+    require(len(images) > 0, "There are no pictures to learn from.")
     sample = PatchSample.of(settings)
     for number, image in enumerate(images):
         sample.add(image, 0, number, 0)
@@ -225,10 +219,9 @@ class Training:
 
     def __init__(self, data: TrainingSet, config: CollectionSettings, validation: TrainingSet | None = None) -> None:
         """Make ready; `begin` or `restore` comes next."""
-        if not len(data.levels) or (validation is not None and not len(validation.levels)):
-            raise ValueError("There are no patches to learn from.")
-        if not np.isfinite(data.coefficients).all():
-            raise ValueError("The patches to learn from hold numbers that are not finite.")
+        require(all(len(part.levels) for part in (data, validation) if part), "There are no patches to learn from.")
+        finite = bool(np.isfinite(data.coefficients).all())
+        require(finite, "The patches to learn from hold numbers that are not finite.")
         self.data = data
         self.config = config
         self.validation = validation
@@ -304,7 +297,7 @@ class Training:
             held_out = held_out_canonical = None
             if self.validation is not None:
                 held_out = self._cost(self.validation, factor)
-                held_out_canonical = scale * self.validation.coded(self.identity).relative_error
+                held_out_canonical = scale * code_shards(self.identity, self.validation.parts()).relative_error
             whole = np.pad(factor, ((self.apart, 0), (self.apart, 0)))
             whole[: self.apart, : self.apart] = root_mean_square  # changes neither it nor the condition
             return Trained(
@@ -334,8 +327,7 @@ class Training:
         shapes |= {"history": (rows, 5), "held_out": (0 if self.validation is None else rows,)}
         for key, shape in shapes.items():
             usable = ~np.isnan(state[key]) if key == "history" else np.isfinite(state[key])  # T may have been singular
-            if state[key].shape != shape or not usable.all():
-                raise ValueError(f"its entry {key} is not what this training left")
+            require(state[key].shape == shape and bool(usable.all()), f"its entry {key} is not what this training left")
         for key in STATE:
             setattr(self, key, state[key].copy()[()])
         self.history = [Iteration(int(row[0]), *map(float, row[1:])) for row in state["history"]]
@@ -363,5 +355,5 @@ class Training:
 
     def _cost(self, data: TrainingSet, factor: Array) -> float:
         """The cost of T on a whole set of patches."""
-        coded = data.coded(factor)
+        coded = code_shards(factor, data.parts())
         return coded.relative_error if self.relative else coded.error / data.norm

@@ -132,11 +132,14 @@ def training_patches(plane: Plane, noise: ChannelNoise, fixed: Transform, count:
     analysis = phi[1:] if CANONICAL[fixed.canonical].mean_first else phi - phi.mean(axis=1, keepdims=True)
     # The filter here leaves less noise than the one the model tells of: at the first halving, as low ones pass both.
     sharper = SHARP_NOISE_GAIN / NOISE_GAIN
-    parts = [
-        (analysis / (noise.deviations(analysis, number) * (sharper if number else 1))[:, None]).astype(np.float32)
-        @ _sampled(scales[number].values, size, (count + index) // len(usable), rng)
-        for index, number in enumerate(usable)
-    ]
+    parts = []
+    for index, number in enumerate(usable):
+        patches = _sampled(scales[number].values, size, (count + index) // len(usable), rng)
+        deviations = noise.deviations(analysis, number) * (sharper if number else 1)
+        parts.append((analysis / deviations[:, None]).astype(np.float32) @ patches)
+        factors = noise.level_factors(patches.mean(axis=0), number)
+        if factors is not None:
+            parts[-1] /= factors
     return np.concatenate(parts, axis=1)
 
 

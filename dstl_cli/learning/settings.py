@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
-from dstl_cli.base.checks import check_patch_size, require
+from dstl_cli.base.checks import check_bounds, check_patch_size, require
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.transforms.canonical import CANONICAL
 
@@ -40,16 +40,14 @@ class LearnSettings:
     def __post_init__(self) -> None:
         METHODS[self.method]
         require(self.iterations >= 0, f"iterations must be at least 0, not {self.iterations}.")
-        require(self.max_condition >= 1, f"max_condition must be at least 1, not {self.max_condition}.")
-        tau, d, k, m = self.frobenius_norm, self.density, self.freeze_at, self.iterations
-        require(tau is None or 0 < tau < math.inf, f"frobenius_norm must be positive and finite, not {tau}.")
+        check_bounds(self.max_condition, self.norm_for(1))
+        d, k, m, rule, weight = self.density, self.freeze_at, self.iterations, self.step_rule, self.logdet_weight
         require(0 <= self.l1_weight < math.inf, f"l1_weight must be finite and at least 0, not {self.l1_weight}.")
         require(self.l1_units in L1_UNITS, f"l1_units must be one of {', '.join(L1_UNITS)}, not {self.l1_units!r}.")
         require(d is None or 0 < d <= 1, f"density must be above 0 and at most 1, not {d}.")
         require(self.homotopy_steps >= 1, f"homotopy_steps must be at least 1, not {self.homotopy_steps}.")
         require(0 <= self.clip < math.inf, f"clip must be finite and at least 0, not {self.clip}.")
         require(k is None or 1 <= k < m, f"freeze_at must be at least 1 and below the {m} iterations, not {k}.")
-        rule, weight = self.step_rule, self.logdet_weight
         require(rule in STEP_RULES, f"step_rule must be one of {', '.join(STEP_RULES)}, not {rule!r}.")
         require(0 < weight < math.inf, f"logdet_weight must be positive and finite, not {weight}.")
 
@@ -153,15 +151,11 @@ class CollectionSettings:
         require(self.train_patches >= 1, f"train_patches must be at least 1, not {self.train_patches}.")
         require(self.seed >= 0, f"seed must be at least 0, not {self.seed}.")
         most, level, batches = self.patch_size**2 - 1, self.sparsity_level, self.batches
-        require(
-            level is None or 1 <= level <= most,
-            f"sparsity_level must be between 1 and {most}, as many as a patch without its mean has, not {level}.",
-        )
+        levels = f"between 1 and {most}, as many as a patch without its mean has"
+        require(level is None or 1 <= level <= most, f"sparsity_level must be {levels}, not {level}.")
         require(0 < self.sigma < math.inf, f"sigma must be positive and finite, not {self.sigma}.")
-        require(
-            batches is None or 1 <= batches <= self.train_patches,
-            f"batches must be between 1 and the number of patches {self.train_patches}, not {batches}.",
-        )
+        numbers = f"between 1 and the number of patches {self.train_patches}"
+        require(batches is None or 1 <= batches <= self.train_patches, f"batches must be {numbers}, not {batches}.")
         require(self.patience >= 1, f"patience must be at least 1, not {self.patience}.")
 
     def batches_for(self, count: int) -> int:

@@ -3,13 +3,7 @@
 import numpy as np
 
 from dstl_cli.base.arrays import Array, Mask
-from dstl_cli.base.checks import require
-
-
-def check_bounds(max_condition: float, frobenius_norm: float) -> None:
-    """Refuse bounds that no matrix can satisfy."""
-    require(max_condition >= 1, f"max_condition must be at least 1, not {max_condition}.")
-    require(0 < frobenius_norm < np.inf, f"frobenius_norm must be positive and finite, not {frobenius_norm}.")
+from dstl_cli.base.checks import check_bounds, require
 
 
 def cone_projection(values: Array, max_condition: float, weights: Array | None = None) -> Array:
@@ -22,10 +16,10 @@ def cone_projection(values: Array, max_condition: float, weights: Array | None =
     """
     values = s = np.asarray(values, dtype=np.float64)
     w = np.ones_like(s) if weights is None else np.asarray(weights, dtype=np.float64)
-    if s.ndim != 1 or s.size == 0 or w.shape != s.shape:
-        raise ValueError("The spectrum and its weights must be non-empty vectors of one length.")
-    if not (np.isfinite(s).all() and np.isfinite(w).all() and (s >= 0).all() and (w >= 0).all()):
-        raise ValueError("The spectrum and its weights must be finite and not negative.")
+    vectors = s.ndim == 1 and s.size > 0 and w.shape == s.shape
+    require(vectors, "The spectrum and its weights must be non-empty vectors of one length.")
+    sound = all(np.isfinite(part).all() and (part >= 0).all() for part in (s, w))
+    require(sound, "The spectrum and its weights must be finite and not negative.")
     counted = w > 0
     top = s[counted].max(initial=0.0)
     if top == 0:  # every weighted value is zero: the cone's tip is the nearest point
@@ -68,10 +62,9 @@ def project_spectrum(matrix: Array, max_condition: float, frobenius_norm: float)
     An all-zero matrix has no unique nearest point; it gives the scaled product U V' of its SVD.
     """
     check_bounds(max_condition, frobenius_norm)
-    if max_condition == 1:
-        polar = _polar_factor(matrix)
-        if polar is not None:
-            return np.asarray(polar * (frobenius_norm / np.sqrt(len(matrix))))
+    polar = _polar_factor(matrix) if max_condition == 1 else None
+    if polar is not None:
+        return np.asarray(polar * (frobenius_norm / np.sqrt(len(matrix))))
     u, s, vt = np.linalg.svd(matrix)
     s = scaled_to_norm(cone_projection(s, max_condition), frobenius_norm)
     return np.asarray((u * s) @ vt)
@@ -105,8 +98,6 @@ def condition_number(matrix: Array) -> float:
 
 def largest_entries(matrix: Array, count: int) -> Mask:
     """Mask of the `count` entries of largest magnitude (on ties the first in row order)."""
-    if count >= matrix.size:
-        return np.ones(matrix.shape, dtype=bool)
     mask = np.zeros(matrix.size, dtype=bool)
     mask[np.argsort(-np.abs(matrix), axis=None, kind="stable")[:count]] = True
     return mask.reshape(matrix.shape)
@@ -182,10 +173,7 @@ def mix_with_identity(matrix: Array, max_condition: float, frobenius_norm: float
     for _ in range(40):
         middle = (low + high) / 2
         mixed = (1 - middle) * matrix + middle * identity
-        if condition_number(mixed) <= limit:
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if condition_number(mixed) <= limit else (middle, high)
     mixed = (1 - high) * matrix + high * identity
     return np.asarray(mixed * (frobenius_norm / np.linalg.norm(mixed)))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dstl_cli.base.arrays import Array, Levels, Pixels
-from dstl_cli.noise.estimate import estimate_sigma, joint_warnings
+from dstl_cli.noise.estimate import estimate_sigma
 from dstl_cli.pixels.colour import check_pixels
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.transforms.transform import Transform
@@ -35,7 +35,7 @@ def channel_statistics(page: int, pixels: Pixels) -> list[ChannelStatistics]:
     for name, values in named_channels(pixels):
         noise = estimate_sigma(values, data_range=depth.stored_range)
         smallest, mean, largest = float(values.min()), float(values.mean(dtype=np.float64)), float(values.max())
-        sigma, warnings = noise.sigma / depth.unit, joint_warnings([noise])
+        sigma, warnings = noise.sigma / depth.unit, tuple(warning.sentence for warning in noise.warnings)
         found.append(ChannelStatistics(page, name, smallest, mean, largest, sigma, noise.saturated, warnings))
     return found
 

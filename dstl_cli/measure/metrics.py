@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from dstl_cli.base.arrays import Array, Pixels
+from dstl_cli.base.checks import require
 
 WINDOW = 11  # side of the window of SSIM in pixels
 
@@ -81,8 +82,6 @@ def downsampling_factor(shape: tuple[int, ...]) -> int:
 
 
 def _as_pair(first: Pixels, second: Pixels) -> tuple[Array, Array]:
-    if first.shape != second.shape:
-        raise ValueError(f"The two images differ in shape: {first.shape} and {second.shape}.")
-    if first.size == 0:
-        raise ValueError("The images are empty.")
+    require(first.shape == second.shape, f"The two images differ in shape: {first.shape} and {second.shape}.")
+    require(first.size > 0, "The images are empty.")
     return first.astype(np.float64), second.astype(np.float64)

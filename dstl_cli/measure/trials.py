@@ -6,7 +6,7 @@ own peak. Colour: PSNR goes over all red, green and blue values, SSIM over the l
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean, stdev
@@ -144,15 +144,13 @@ def measure_pair(name: str, page: int, clean: Pixels, estimate: Pixels, measures
 
 def check_pair(clean: Pixels, other: Pixels) -> None:
     """Refuse two pictures that differ in size or in colours, and what is no picture."""
-    check_pixels(clean)
-    check_pixels(other)
+    sizes = []
+    for pixels in (clean, other):
+        check_pixels(pixels)
+        height, width = pixels.shape[:2]
+        sizes.append(f"{width} x {height} pixels in {'grey' if pixels.ndim == 2 else 'colour'}")
     if clean.shape != other.shape:
-        raise ValueError(f"one has {_size_in_words(clean)}, the other {_size_in_words(other)}.")
-
-
-def _size_in_words(pixels: Pixels) -> str:
-    height, width = pixels.shape[:2]
-    return f"{width} x {height} pixels in {'grey' if pixels.ndim == 2 else 'colour'}"
+        raise ValueError(f"one has {sizes[0]}, the other {sizes[1]}.")
 
 
 def noise_trials(
@@ -258,28 +256,18 @@ def mean_rows(rows: Iterable[Row], *, of_each_picture: bool = False) -> list[Mea
 def _facts(rows: list[Row]) -> dict[str, Any]:
     """What the mean of some rows tells."""
     identical = sum(row.identical for row in rows)
-    psnr = _mean_of(row.psnr for row in rows if not row.identical)
-    plain = {
-        key: _mean_of(getattr(row, key) for row in rows) for key in ("ssim", "noisy_psnr", "noisy_ssim", "seconds")
-    }
-    return plain | {
-        "rows": len(rows),
-        "identical_rows": identical,
-        "identical": identical == len(rows),
-        "psnr": math.inf if psnr is None else psnr,
-        "psnr_deviation": _deviation_over_repeats(rows, lambda row: None if row.identical else row.psnr),
-        "ssim_deviation": _deviation_over_repeats(rows, lambda row: row.ssim),
-    }
+    facts: dict[str, Any] = {"rows": len(rows), "identical_rows": identical, "identical": identical == len(rows)}
+    for key in ("psnr", "ssim", "noisy_psnr", "noisy_ssim", "seconds"):
+        facts[key] = _mean_of(key, rows)
+    repeats = [[row for row in rows if row.repeat == number] for number in dict.fromkeys(row.repeat for row in rows)]
+    for key in ("psnr", "ssim"):
+        means = [mean for part in repeats if (mean := _mean_of(key, part)) is not None]
+        facts[f"{key}_deviation"] = stdev(means) if len(means) > 1 else None
+    return facts | {"psnr": math.inf if facts["psnr"] is None else facts["psnr"]}
 
 
-def _mean_of(values: Iterable[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
+def _mean_of(key: str, rows: list[Row]) -> float | None:
+    """The mean of a value over the rows that have one; identical pictures have no PSNR that counts."""
+    present = [getattr(row, key) for row in rows if key != "psnr" or not row.identical]
+    present = [value for value in present if value is not None]
     return fmean(present) if present else None
-
-
-def _deviation_over_repeats(rows: list[Row], value: Callable[[Row], float | None]) -> float | None:
-    """Sample standard deviation of the repeats' means; None for fewer than two."""
-    repeats = dict.fromkeys(row.repeat for row in rows)
-    means = [_mean_of(value(row) for row in rows if row.repeat == repeat) for repeat in repeats]
-    present = [mean for mean in means if mean is not None]
-    return stdev(present) if len(present) > 1 else None

@@ -14,7 +14,7 @@ which must not exceed the reading by much, and the same reading on 2x2 pixel mea
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,13 +23,11 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import Array, Array32, Mask
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.transforms.bases import dct_matrix
 
 Image = NDArray[Any]
-Array = NDArray[np.float64]
-Array32 = NDArray[np.float32]
-Flags = NDArray[np.bool_]
 Index = NDArray[np.intp]
 Limits = tuple[float, float]
 
@@ -89,7 +87,7 @@ class _Blocks:
     power: Array32  # (N, 10) squared coefficients of the highest frequencies
     level: Array  # (N,) mean grey value
 
-    def part(self, chosen: Flags | Index) -> "_Blocks":
+    def part(self, chosen: Mask | Index) -> "_Blocks":
         """Some of the blocks."""
         return _Blocks(self.texture[chosen], self.power[chosen], self.level[chosen])
 
@@ -108,7 +106,7 @@ def estimate_sigma(image: Image, *, data_range: tuple[float, float] | None = Non
     values, counts = np.unique(image[::thinning, ::thinning], return_counts=True)
     limits = data_range or _piles(values, counts, smallest, largest)
     limits = (limits[0] if limits[0] <= smallest else -math.inf, limits[1] if limits[1] >= largest else math.inf)
-    saturated = _share_at(image, limits)
+    saturated = sum(int(np.count_nonzero(image == limit)) for limit in limits if math.isfinite(limit)) / image.size
     if span == 0 or min(image.shape) < BLOCK:
         fine = coarse = lower = _tiny_sigma(image)
     else:
@@ -120,25 +118,23 @@ def estimate_sigma(image: Image, *, data_range: tuple[float, float] | None = Non
     return NoiseEstimate(sigma, tuple(warnings), fine, coarse, lower, saturated)
 
 
-def estimate_channels(pixels: Image, depth: Depth) -> tuple[list[float], tuple[str, ...]]:
-    """Noise of every stored channel of a picture, (H, W) or (H, W, 3), in units of the depth, and what to say of it."""
+def estimate_channels(pixels: Image, depth: Depth) -> list[NoiseEstimate]:
+    """Noise of every stored channel of a picture, (H, W) or (H, W, 3)."""
     stored = [pixels] if pixels.ndim == 2 else [pixels[..., c] for c in range(pixels.shape[2])]
-    estimates = [estimate_sigma(channel, data_range=depth.stored_range) for channel in stored]
-    return [estimate.sigma / depth.unit for estimate in estimates], joint_warnings(estimates)
+    return [estimate_sigma(channel, data_range=depth.stored_range) for channel in stored]
 
 
-def joint_warnings(estimates: Iterable[NoiseEstimate]) -> tuple[str, ...]:
-    """What to say of several channels: a sentence of each kind, that of the channel where it is worst."""
+def joint_warnings(estimates: list[NoiseEstimate], *kinds: str) -> tuple[str, ...]:
+    """A sentence of each kind of warning (of these, or of all), that of the channel where it is worst."""
     worst: dict[str, NoiseWarning] = {}
     for warning in (warning for estimate in estimates for warning in estimate.warnings):
-        known = worst.setdefault(warning.kind, warning)
-        worst[warning.kind] = max(known, warning, key=lambda item: item.severity)
-    return tuple(warning.sentence for warning in worst.values())
+        if not kinds or warning.kind in kinds:
+            known = worst.setdefault(warning.kind, warning)
+            worst[warning.kind] = max(known, warning, key=lambda item: item.severity)
+    return tuple(item.sentence for item in worst.values())
 
 
-def _warnings(
-    image: Image, saturated: float, readings: tuple[float, float, float], span: float
-) -> Iterator[NoiseWarning]:
+def _warnings(image: Image, saturated: float, readings: tuple[float, ...], span: float) -> Iterator[NoiseWarning]:
     """What may be wrong with the readings (fine, coarse, lower) of a picture whose pixels span a range."""
     if image.size < SMALL_PICTURE or min(image.shape) < BLOCK:
         yield NoiseWarning("size", 1.0, "The picture is too small for a dependable estimate of its noise.")
@@ -170,11 +166,6 @@ def _piles(values: Image, counts: NDArray[np.intp], smallest: float, largest: fl
     low = values[0] == smallest and counts[0] > max(least, 3 * counts[1])
     high = values[-1] == largest and counts[-1] > max(least, 3 * counts[-2])
     return smallest if low else -math.inf, largest if high else math.inf
-
-
-def _share_at(image: Image, limits: Limits) -> float:
-    """Share of the pixels at the limits."""
-    return sum(int(np.count_nonzero(image == limit)) for limit in limits if math.isfinite(limit)) / image.size
 
 
 def _grid_step(values: Image) -> float:
@@ -286,15 +277,10 @@ def _read_scale(image: Image, smallest: float, span: float, limits: Limits, pool
         live &= ~lines
     low, high = ((limit - smallest) / span for limit in limits)
     sigma = _read(blocks.part(live), (low, high))
-    return sigma * span, _lower_deviation(blocks.texture[live & (clipped <= UNTOUCHED_SHARE)]) * span
-
-
-def _lower_deviation(texture: Array32) -> float:
-    """Deviation of white noise that would have the texture of the smoothest blocks; 0 without a block."""
-    if len(texture) == 0:
-        return 0.0
+    texture = blocks.texture[live & (clipped <= UNTOUCHED_SHARE)]
     rank = int(SMOOTHEST_SHARE * len(texture))
-    return math.sqrt(float(np.partition(texture, rank)[rank]) / float(WEIGHTS.sum()))
+    smoothest = float(np.partition(texture, rank)[rank]) if len(texture) else 0.0
+    return sigma * span, math.sqrt(smoothest / float(WEIGHTS.sum())) * span  # of white noise with such a texture
 
 
 def _block_grid(shape: tuple[int, ...], size: int, most: int) -> tuple[Index, Index]:
@@ -348,7 +334,7 @@ def _clipped_share(blocks: Image, limits: Limits) -> Array:
     return np.asarray(clipped.sum(axis=1, dtype=np.uint16) / clipped.shape[1])
 
 
-def _has_constant_lines(blocks: Image) -> Flags:
+def _has_constant_lines(blocks: Image) -> Mask:
     """Whether each block has a row or a column of equal pixels, which noise does not leave behind."""
     rows = (blocks[:, :, 1:] == blocks[:, :, :-1]).all(axis=2).any(axis=1)
     columns = (blocks[:, 1:, :] == blocks[:, :-1, :]).all(axis=1).any(axis=1)

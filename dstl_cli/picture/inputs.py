@@ -3,11 +3,12 @@
 import glob
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 
-from dstl_cli.base.atomic import remove_stale_temporaries
+from dstl_cli.base.atomic import identities, remove_stale_temporaries
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError, FileProblem, UsageProblem
 from dstl_cli.picture.formats import FORMATS, format_of_suffix, split_suffix
@@ -34,21 +35,19 @@ class Input:
         return self.relative.with_name(split_suffix(self.relative.name)[0])
 
     def result(self, addition: str = "") -> Path:
-        """The place of a result: with an addition to the stem, and a suffix whose format can be written."""
-        return self.stem.with_name(f"{self.stem.name}{addition}{self._result_suffix()}")
+        """The place of a result: with an addition to the stem, and a suffix whose format can be written.
 
-    def _result_suffix(self) -> str:
-        """The input's own suffix; where its format is only read, that of what its picture is written as."""
-        entry = format_of_suffix(self.relative)
-        if self.path is None or entry is None or entry.written:
-            return split_suffix(self.relative.name)[1]
-        from dstl_cli.picture.read import read_picture
-        from dstl_cli.picture.write import natural_format
+        That is the input's own; where its format is only read, that of what its picture is written as.
+        """
+        suffix, entry = split_suffix(self.relative.name)[1], format_of_suffix(self.relative)
+        if self.path is not None and entry is not None and not entry.written:
+            from dstl_cli.picture.read import read_picture
+            from dstl_cli.picture.write import natural_format
 
-        try:
-            return FORMATS[natural_format(read_picture(self.path))].suffixes[0]
-        except DstlError:  # said when its turn comes
-            return ".png"
+            suffix = ".png"
+            with suppress(DstlError):  # said when its turn comes
+                suffix = FORMATS[natural_format(read_picture(self.path))].suffixes[0]
+        return self.stem.with_name(f"{self.stem.name}{addition}{suffix}")
 
 
 @dataclass(frozen=True)
@@ -220,7 +219,7 @@ def _check_collisions(jobs: Sequence[Job], others: Sequence[Path]) -> None:
     writers = [(job.source.name, path) for job in jobs for path in job.targets]
     writers += [("the transform", path) for path in others]
     written: dict[str, str] = {}
-    inputs = {identity for job in jobs if job.source.path for identity in _identities(job.source.path)}
+    inputs = set().union(*(identities(job.source.path) for job in jobs if job.source.path))
     for name, path in writers:
         key, shown = os.path.normcase(os.path.realpath(path)), display_name(path)
         if written.get(key) == name:
@@ -230,18 +229,8 @@ def _check_collisions(jobs: Sequence[Job], others: Sequence[Path]) -> None:
             raise UsageProblem(f"{both}; give other names or folders.")
         written[key] = name
     for _, path in writers:
-        if not inputs.isdisjoint(_identities(path)):
+        if not inputs.isdisjoint(identities(path)):
             raise UsageProblem(f"{display_name(path)} is an input and is never overwritten; choose another output.")
-
-
-def _identities(path: Path) -> list[str | tuple[int, int]]:
-    """What tells a file from others: its real name, and where it exists its number (hard links share it)."""
-    name = os.path.normcase(os.path.realpath(path))
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return [name]
-    return [name, (found.st_dev, found.st_ino)]
 
 
 def split_done(
@@ -264,10 +253,9 @@ def split_done(
 
 def _has_bytes(path: Path) -> bool:
     """Whether a file is there and not empty."""
-    try:
+    with suppress(OSError, ValueError):
         return os.path.getsize(path) > 0
-    except (OSError, ValueError):
-        return False
+    return False
 
 
 def prepare_folders(todo: Sequence[Job], done: Sequence[Job] = ()) -> None:

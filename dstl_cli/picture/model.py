@@ -1,7 +1,7 @@
 """A picture as it is read and written: what its pages look like, how to get at them, what its file said beside them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ Page = tuple[Pixels, Pixels | None]
 
 _INCH = 0.0254  # metres
 _BLOCK = 2**22  # values looked at together
+PIECE_BYTES = 2**22  # of rows that are written together
 PIXEL_TYPES = ("uint8", "uint16", "float32", "float64")
 
 
@@ -81,9 +82,11 @@ class Picture:
     """A picture file whose headers are read.
 
     `decode(i)` gives page i (ask for it through `page` and `pages`); None for a picture that is only
-    written, page by page. `native` is what the file's own format needs to write everything else back; the writers of
-    other formats do not get it. `notes` are sentences, without the name, about what could not be kept; `format` is the
-    registered name of the format it was read from. `premultiplied`: its colours are already multiplied by its alpha.
+    written, page by page. `decode_part(i, rows, columns)` reads no more of page i than it must; None where the format
+    has no such way (ask through `window`). `native` is what the file's own format needs to write everything else back;
+    the writers of other formats do not get it. `notes` are sentences, without the name, about what could not be kept;
+    `format` is the registered name of the format it was read from. `premultiplied`: its colours are already
+    multiplied by its alpha.
     """
 
     name: str
@@ -94,6 +97,7 @@ class Picture:
     notes: tuple[str, ...] = ()
     format: str = "array"
     premultiplied: bool = False
+    decode_part: Callable[[int, slice, slice], Page] | None = None
     _last: dict[int, Page] = field(default_factory=dict, init=False)  # the page decoded last, by its number
 
     @property
@@ -116,20 +120,44 @@ class Picture:
             self._last.clear()
             with decoding(self.name):
                 page = self.decode(index)
-            if not self.specs[index].fits(*page):
-                raise damaged(self.name, "its pixels do not fit its header")
-            self._check_finite(page[0], f" on page {index + 1}" if len(self.specs) > 1 else "")
+            self._refuse_wrong(index, self._wrong_values(page, self.specs[index]))
             self._last[index] = page
         return self._last[index]
 
-    def _check_finite(self, colour: Pixels, where: str) -> None:
-        """Refuse NaN and infinite pixels, with their count."""
-        values = colour.reshape(-1) if colour.dtype.kind == "f" else colour[:0]
+    def window(self, index: int, rows: slice, columns: slice) -> Page:
+        """A part of page `index`: read by itself where the format lets it, else cut from the page."""
+        if self.decode_part is None or index in self._last:
+            return cut(self.page(index), rows, columns)
+        page, wrong = self._part(index, rows, columns)
+        if wrong:  # those of the whole page are told
+            height, step = self.specs[index].height, max(1, _BLOCK // self.specs[index].width)
+            bands = (slice(top, top + step) for top in range(0, height, step))
+            self._refuse_wrong(index, sum(self._part(index, band, slice(None))[1] for band in bands))
+        return page
+
+    def _part(self, index: int, rows: slice, columns: slice) -> tuple[Page, int]:
+        """A part of a page, read by itself, and how many of its values are NaN or infinite."""
+        assert self.decode_part is not None
+        spec = self.specs[index]
+        (top, bottom, _), (left, right, _) = rows.indices(spec.height), columns.indices(spec.width)
+        with decoding(self.name):
+            page = self.decode_part(index, slice(top, bottom), slice(left, right))
+        return page, self._wrong_values(page, replace(spec, height=bottom - top, width=right - left))
+
+    def _wrong_values(self, page: Page, spec: PageSpec) -> int:
+        """How many values are NaN or infinite in pixels that must be what their spec says."""
+        if not spec.fits(*page):
+            raise damaged(self.name, "its pixels do not fit its header")
+        values = page[0].reshape(-1) if spec.dtype.kind == "f" else page[0][:0]
         blocks = (values[start : start + _BLOCK] for start in range(0, values.size, _BLOCK))
-        bad = sum(block.size - int(np.count_nonzero(np.isfinite(block))) for block in blocks)
-        if bad:
-            kind = "value that is" if bad == 1 else "values that are"
-            raise FileProblem(f"{self.name} has {bad} {kind} NaN or infinite{where}; replace them before denoising.")
+        return sum(block.size - int(np.count_nonzero(np.isfinite(block))) for block in blocks)
+
+    def _refuse_wrong(self, index: int, count: int) -> None:
+        """Refuse a page with NaN and infinite values."""
+        if count:
+            kind = "value that is" if count == 1 else "values that are"
+            where = f" on page {index + 1}" if len(self.specs) > 1 else ""
+            raise FileProblem(f"{self.name} has {count} {kind} NaN or infinite{where}; replace them before denoising.")
 
     @property
     def pages(self) -> "LazyPages":
@@ -186,3 +214,15 @@ def split_alpha(samples: Pixels) -> Page:
 def join_alpha(colour: Pixels, alpha: Pixels | None) -> Pixels:
     """Colours and alpha side by side as contiguous samples: (H, W), (H, W, 2), (H, W, 3) or (H, W, 4)."""
     return np.ascontiguousarray(colour) if alpha is None else np.dstack((colour, alpha))
+
+
+def cut(page: Page, rows: slice, columns: slice = slice(None)) -> Page:
+    """A part of a page."""
+    colour, extra = page
+    return colour[rows, columns], None if extra is None else extra[rows, columns]
+
+
+def row_steps(height: int, row_bytes: int) -> Iterator[int]:
+    """The rows of a page in pieces of a few MiB: how many each piece has."""
+    step = max(1, PIECE_BYTES // row_bytes)
+    return (min(step, height - top) for top in range(0, height, step))

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import math
 import os
 import stat
 import sys
@@ -19,6 +20,7 @@ from dstl_cli.picture.problems import damaged, truncated
 
 # Arrays beyond this many bytes are mapped from their file instead of being read.
 MAPPED_BYTES = 256 * 2**20
+NARROW_BYTES = 2**20  # the same for rows of which only a part is looked at
 MAX_PIXELS_VARIABLE = "DSTL_MAX_PIXELS"
 MAX_PIXELS = 500_000_000
 # Deflate cannot shrink data more than 1032 times and LZW not much more, so a file that
@@ -53,20 +55,33 @@ class Source:
         with file_errors(self.name), self.open() as stream:
             return stream.read(count)
 
-    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """Raw values at an offset as an array; mapped from the file when it is very large."""
+    def array(
+        self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], most: int | None = None
+    ) -> np.ndarray[Any, Any]:
+        """Raw values at an offset as an array; mapped from the file beyond `most` bytes (None: when very large)."""
         count = int(np.prod(shape, dtype=np.int64))
         if offset + count * dtype.itemsize > self.size:
             raise truncated(self.name)
         if isinstance(self.data, bytes):
             return np.frombuffer(self.data, dtype, count, offset).reshape(shape)
         with file_errors(self.name):
-            if count * dtype.itemsize > MAPPED_BYTES:
+            if count * dtype.itemsize > (MAPPED_BYTES if most is None else most):
                 return np.memmap(self.data, dtype, "r", offset, shape)
             values = np.fromfile(self.data, dtype, count, offset=offset)
         if values.size != count:
             raise truncated(self.name)
         return values.reshape(shape)
+
+    def window(
+        self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], rows: slice, columns: slice
+    ) -> np.ndarray[Any, Any]:
+        """A part of the array that `array` would give, perhaps not contiguous."""
+        before = rows.start * math.prod(shape[1:]) * dtype.itemsize
+        whole = columns.stop - columns.start == shape[1]
+        band = self.array(
+            offset + before, (rows.stop - rows.start, *shape[1:]), dtype, MAPPED_BYTES if whole else NARROW_BYTES
+        )
+        return band[:, columns]
 
     def check_size(self, width: int, height: int, decoded_bytes: int) -> None:
         """Refuse sizes that are empty, too large, or impossible for so few bytes, before memory and time are spent.

@@ -1,4 +1,4 @@
-"""Pictures are written page by page; a file appears complete or not at all.
+"""Pictures are written page by page, or some rows at a time; a file appears complete or not at all.
 
 with open_writer(picture, Path("clean.tiff")) as writer:
     for index in range(len(picture.specs)):
@@ -9,17 +9,21 @@ with open_writer(picture, Path("clean.tiff")) as writer:
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from dstl_cli.base.atomic import atomic_output
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
 from dstl_cli.picture.formats import FORMATS, Format, format_to_write, split_suffix
-from dstl_cli.picture.model import PageSpec, Picture, Pixels
+from dstl_cli.picture.model import Page, PageSpec, Picture, Pixels, cut
 from dstl_cli.picture.source import file_errors
 
 _METADATA_NAMES = {"icc": "the ICC profile", "exif": "the EXIF data", "xmp": "the XMP data", "dpi": "the resolution"}
@@ -27,29 +31,66 @@ _DEPTH_NAMES = {"uint8": "8-bit", "uint16": "16-bit"}
 
 
 class Writer:
-    """Takes the pages of a picture in order; `kept` is a file that may be replaced by its own bytes only."""
+    """Takes the pages of a picture in order, whole or in rows; it may look at them until the page is complete.
+
+    `kept` is a file that may be replaced by its own bytes only.
+    """
 
     def __init__(
         self, picture: Picture, entry: Format, stream: BinaryIO, strip: bool, kept: Path | None = None
     ) -> None:
-        self._picture, self._stream, self._strip, self._kept = picture, stream, strip, kept
-        self._codec = entry.load()
-        self._pages = self._codec.write_pages(picture, stream, strip) if entry.pages else None
-        if self._pages is not None:
-            next(self._pages)
-        self._added = 0
+        self._picture, self._stream, self._kept = picture, stream, kept
+        codec = entry.load()
+        write_rows = getattr(codec, "write_rows", None) or partial(_write_rows, codec)
+        self._codec: Generator[int, Page, None] = write_rows(picture, stream, strip)
+        self._wanted = next(self._codec)  # so many rows are written together next
+        self._waiting: deque[Page] = deque()
+        self._added, self._rows = 0, 0  # complete pages, and rows of the one after them
 
     def add(self, colour: Pixels, alpha: Pixels | None = None) -> None:
         """Write the next page, which must be what the picture's own is."""
         specs = self._picture.specs
-        if self._added == len(specs) or not specs[self._added].fits(colour, alpha):
-            raise ValueError(f"Page {self._added + 1} of {self._picture.name} is not such a page: {colour.shape}.")
-        if self._pages is not None:
-            with suppress(StopIteration):  # after the last page
-                self._pages.send((colour, alpha))
-        else:
-            self._codec.write(self._picture, colour, alpha, self._stream, self._strip)
-        self._added += 1
+        if self._added == len(specs) or len(colour) != specs[self._added].height:
+            raise self._refusal(colour)
+        self.add_rows(colour, alpha)
+
+    def add_rows(self, colour: Pixels, extra: Pixels | None = None) -> None:
+        """Write the next rows of a page, from top to bottom; with the last ones it is complete."""
+        spec = self._picture.specs[self._added] if self._added < len(self._picture.specs) else None
+        if spec is None or not 0 < len(colour) <= spec.height - self._rows:
+            raise self._refusal(colour)
+        if not replace(spec, height=len(colour)).fits(colour, extra):
+            raise self._refusal(colour)
+        self._waiting.append((colour, extra))
+        while 0 < self._wanted <= sum(len(rows) for rows, _ in self._waiting):
+            try:
+                self._wanted = self._codec.send(self._taken(self._wanted))
+            except StopIteration:  # after the last page
+                self._wanted = 0
+        self._rows += len(colour)
+        if self._rows == spec.height:
+            self._added, self._rows = self._added + 1, 0
+
+    def _refusal(self, colour: Pixels) -> ValueError:
+        """The error for pixels that do not belong to the next page."""
+        return ValueError(f"Page {self._added + 1} of {self._picture.name} is not such a page: {colour.shape}.")
+
+    def _taken(self, height: int) -> Page:
+        """So many of the rows that wait, which are copied where they came in pieces."""
+        colour, extra = self._waiting[0]
+        if height <= len(colour):
+            rest = cut(self._waiting.popleft(), slice(height, None))
+            if len(rest[0]):
+                self._waiting.appendleft(rest)
+            return cut((colour, extra), slice(height))
+        joined = [np.empty((height, *part.shape[1:]), part.dtype) for part in (colour, extra) if part is not None]
+        top = 0
+        while top < height:
+            piece = self._taken(min(len(self._waiting[0][0]), height - top))
+            for whole, part in zip(joined, filter(lambda part: part is not None, piece), strict=True):
+                whole[top : top + len(piece[0])] = part
+            top += len(piece[0])
+        return joined[0], None if extra is None else joined[1]
 
     def close(self) -> None:
         """Make sure that every page was there and that the file may appear; it does when the `with` block ends."""
@@ -57,6 +98,12 @@ class Writer:
             raise ValueError(f"{self._picture.name} has {len(self._picture.specs)} pages, not {self._added}.")
         if self._kept is not None:
             _check_same(self._kept, self._stream)
+
+
+def _write_rows(codec: Any, picture: Picture, stream: BinaryIO, strip: bool) -> Generator[int, Page, None]:
+    """Write the one page of a format that is encoded whole."""
+    colour, alpha = yield picture.specs[0].height
+    codec.write(picture, colour, alpha, stream, strip)
 
 
 @contextmanager
@@ -68,18 +115,22 @@ def open_writer(
     strip: bool = False,
     overwrite: bool = True,
     resume: bool = False,
+    jpeg_quality: int | None = None,
 ) -> Iterator[Writer]:
     """Write the pages of `picture`, or others like them, to a file, a binary stream or (None) standard output.
 
     The format is `format`, or else what the file name asks for, or else `natural_format`. With strip, profile, EXIF,
     resolution and all other metadata are left out, but not the axes of TIFF stacks. A file that exists is an error
-    unless `overwrite`; with `resume` it may be empty, or be the very bytes that are written.
+    unless `overwrite`; with `resume` it may be empty, or be the very bytes that are written. A JPEG file is coded as
+    the picture's own was (95 for others), or at `jpeg_quality`.
     """
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
     entry = format_to_write(path) if path and not format else FORMATS[format or natural_format(picture)]
     check_format(picture, entry, strip=strip, suffix="" if path is None else split_suffix(path.name)[1])
     if entry.name != picture.format:
         picture = replace(picture, native=None)
+    if jpeg_quality is not None and entry.name == "jpeg":
+        picture = entry.load().at_quality(picture, jpeg_quality)
     kept = path if path and resume and not overwrite and os.path.isfile(path) else None
     output = atomic_output(path, overwrite=overwrite or kept is not None) if path else _whole_output(target)
     with output as stream:

@@ -6,7 +6,6 @@ Beyond the borders the picture is mirrored; inside, everything depends on pixels
 same numbers as the whole.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,13 +37,12 @@ def halved_shape(shape: Sequence[int]) -> tuple[int, int]:
     return -(-shape[0] // 2), -(-shape[1] // 2)
 
 
-def depth_for(sigma: float, most: float, shape: Sequence[int], smallest: int) -> int:
-    """How often a picture is halved so that its noise is at most `most`, with no side below `smallest`."""
-    wanted = math.ceil(math.log2(sigma / most)) if sigma > most else 0
-    depth = 0
-    while depth < wanted and min(halved_shape(shape)) >= smallest:
-        shape, depth = halved_shape(shape), depth + 1
-    return depth
+def most_halvings(shape: Sequence[int], wanted: int, smallest: int) -> int:
+    """How often a picture can be halved, at most as often as wanted, with no side below `smallest`."""
+    done = 0
+    while done < wanted and min(halved_shape(shape)) >= smallest:
+        shape, done = halved_shape(shape), done + 1
+    return done
 
 
 def halved(fine: Plane, taps: Array = HALF_BAND, *, straight: bool = False) -> Plane:

@@ -68,9 +68,6 @@ def render(report: Report) -> str:
     return page.render(report=report, **known).lstrip()
 
 
-# What the template writes
-
-
 def number(value: float | None, form: str, missing: str | None = NOTHING) -> str | None:
     """A number as text; a dash, or what else stands for a missing one."""
     return missing if value is None else f"{value:{form}}".replace("inf", "\N{INFINITY}")
@@ -78,10 +75,7 @@ def number(value: float | None, form: str, missing: str | None = NOTHING) -> str
 
 def winners(means: "Sequence[Mean]") -> "set[Mean]":
     """The highest PSNR for each picture and case of noise, where several methods compete."""
-    best: dict[tuple[object, ...], float] = {}
-    for mean in means:
-        key = (mean.image, mean.page, mean.case)
-        best[key] = max(best.get(key, -math.inf), mean.psnr)
+    best = {(mean.image, mean.page, mean.case): mean.psnr for mean in sorted(means, key=lambda mean: mean.psnr)}
     if len({mean.method for mean in means}) < 2:
         return set()
     return {mean for mean in means if mean.psnr == best[mean.image, mean.page, mean.case]}
@@ -94,12 +88,7 @@ def data_uri(picture: "Bytes") -> str:
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
 
 
-# Curves over sigma
-
-
 Point = tuple[float, float, float]  # sigma, value, deviation
-
-
 Curve = tuple[str, str, list[Point]]  # its name, its CSS class, and its points by rising sigma
 
 

@@ -30,9 +30,7 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_csv(rows: Sequence[Any], path: Path, *, overwrite: bool = False) -> None:
@@ -58,22 +56,18 @@ def flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def transform_facts(stored: "TransformFile") -> dict[str, Any]:
-    """The numbers of a transform file: those of every report, its spectrum, and the bound it was learnt under."""
+    """The numbers of a transform file: those of every report, its spectrum, and the bound it was learnt under.
+
+    That is known where its method has one and its settings tell it.
+    """
     transform, values = stored.transform, stored.transform.singular_values
+    known = transform.method in METHODS and "max_condition" in METHODS[transform.method].uses
+    settings = flattened({"settings": stored.provenance.get("settings") if known else None})
+    bounds = [value for name, value in settings if name.endswith(".max_condition") and isinstance(value, (int, float))]
     return {
         **transform.facts(),
-        "condition_bound": condition_bound(stored),
+        "condition_bound": next((float(bound) for bound in bounds if 1 <= bound < math.inf), None),
         "nonzeros": round(transform.density * transform.factor.size),
         "largest_singular_value": float(values[0]),
         "smallest_singular_value": float(values[-1]),
     }
-
-
-def condition_bound(stored: "TransformFile") -> float | None:
-    """The bound the transform was learnt under, where its method knows one and its settings tell it."""
-    method = stored.transform.method
-    if method not in METHODS or "max_condition" not in METHODS[method].uses:
-        return None
-    settings = {"settings": stored.provenance.get("settings")}
-    bounds = [value for name, value in flattened(settings) if name.endswith(".max_condition")]
-    return next((float(bound) for bound in bounds if isinstance(bound, (int, float)) and 1 <= bound < math.inf), None)

@@ -8,18 +8,7 @@ from typing import Any
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.errors import DstlError, UsageProblem, refusals
-from dstl_cli.measure.trials import (
-    Mean,
-    Measurement,
-    Measures,
-    NoisePlan,
-    Row,
-    mean_rows,
-    measure_pair,
-    noise_trials,
-    warm_up,
-    with_white_at_255,
-)
+from dstl_cli.measure import trials
 from dstl_cli.picture.inputs import Input, find_inputs
 from dstl_cli.picture.read import read_picture
 from dstl_cli.report.exhibits import Exhibit, page_budget
@@ -42,26 +31,22 @@ def clean_pictures(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
 
 
 def paired(first: Path, second: Path, *, recursive: bool, noisy: bool) -> list[Pair]:
-    """Two pictures, or the pictures of two folders paired by name; noisy: whether the second are noisy or denoised."""
+    """Two pictures, or the pictures of two folders: each with its namesake in the other, whatever the suffixes.
+
+    noisy: whether the second are noisy, or denoised. Names with _denoised are taken before plain ones, which are then
+    their noisy inputs; of noisy pictures, names with _clean and _noisy. A picture without a partner, on either side, is
+    an error.
+    """
     if first.is_dir() != second.is_dir():
         raise UsageProblem("A picture is compared with a picture, a folder with a folder; give two of one kind.")
     if not first.is_dir():
         return [(Input(first, Path(first.name)), Input(second, Path(second.name)))]
-    pairs = _paired_by_name(first, second, recursive, noisy)
-    own = [item.name for item, other in pairs if other and item.relative == other.relative and first.samefile(second)]
-    if noisy and 0 < len(own) < len(pairs):
-        raise UsageProblem(f"{own[0]} has no partner that ends in _noisy in {second}; add or remove it.")
-    return pairs
-
-
-def _paired_by_name(first: Path, second: Path, recursive: bool, noisy: bool) -> list[Pair]:
-    """Each picture of one folder with its namesake in the other, whatever the suffixes.
-
-    A name with _denoised is taken before the plain one, which is then its noisy input; of noisy pictures, names with
-    _clean and _noisy. A picture without a partner, on either side, is an error.
-    """
+    second = first if first.samefile(second) else second
     clean = _by_stem(first, recursive, CLEAN if noisy else (), (*NOISY, *MADE) if noisy else MADE)
     partners = _by_stem(second, recursive, NOISY if noisy else MADE, (*CLEAN, *MADE) if noisy else ())
+    own = [item.name for stem, item in clean.items() if noisy and item == partners.get(stem)]
+    if 0 < len(own) < len(clean):
+        raise UsageProblem(f"{own[0]} has no partner that ends in _noisy in {second}; add or remove it.")
     for here, there, folder in ((clean, partners, second), (partners, clean, first)):
         alone = [item for stem, item in here.items() if stem not in there]
         if alone:
@@ -107,10 +92,10 @@ class Evaluation:
     """
 
     pairs: Sequence[Pair]
-    measures: Measures
-    plan: NoisePlan | None = None
+    measures: trials.Measures
+    plan: trials.NoisePlan | None = None
     wants_pictures: bool = False
-    rows: list[Row] = field(default_factory=list)
+    rows: list[trials.Row] = field(default_factory=list)
     titles: dict[tuple[str | None, int | None], str] = field(default_factory=dict)  # by name and page
     exhibits: list[Exhibit] = field(default_factory=list)
     errors: list[dict[str, str]] = field(default_factory=list)
@@ -121,7 +106,7 @@ class Evaluation:
         """Measure everything; gives a sentence for each picture that fails."""
         budget = self._page_budget() if self.wants_pictures else (0, 0)
         for _, request in self.plan.configurations if self.plan is not None else ():
-            warm_up(request)
+            trials.warm_up(request)
         names = [display_name(item.relative.as_posix()) for item, _ in self.pairs]
         if len(set(names)) < len(names):  # the places in their folders are not clear
             names = [item.name for item, _ in self.pairs]
@@ -164,16 +149,15 @@ class Evaluation:
             self.pages_seen += 1
             self.colour = self.colour or spec.channels == 3
             if self.pages_seen <= budget[0]:
-                exhibit = Exhibit.of(titles[name, page], with_white_at_255(clean, self.measures.peak), budget[1])
+                exhibit = Exhibit.of(titles[name, page], trials.with_white_at_255(clean, self.measures.peak), budget[1])
                 exhibits.append(exhibit)
-            measurements: Iterable[Measurement]
+            measurements: Iterable[trials.Measurement] = ()
             other_page = None if partner is None else partner.pages[page - 1]
             if self.plan is not None:
                 share = part_of(progress, page - 1, count)
-                measurements = noise_trials(name, page, clean, self.plan, self.measures, share, noisy=other_page)
-            else:
-                assert other_page is not None
-                measurements = [measure_pair(name, page, clean, other_page, self.measures)]
+                measurements = trials.noise_trials(name, page, clean, self.plan, self.measures, share, noisy=other_page)
+            elif other_page is not None:
+                measurements = [trials.measure_pair(name, page, clean, other_page, self.measures)]
             for measured in measurements:
                 rows.append(measured.row)
                 if exhibit is not None and measured.row.repeat in (None, 1):
@@ -198,9 +182,9 @@ class Evaluation:
         return settings | {"peak": self.measures.peak, "ssim": self.measures.ssim_kind}
 
     @property
-    def means(self) -> list[Mean]:
+    def means(self) -> list[trials.Mean]:
         """The means of each sigma and method over all pictures."""
-        return mean_rows(self.rows)
+        return trials.mean_rows(self.rows)
 
     @property
     def sentences(self) -> list[str]:
@@ -244,5 +228,5 @@ class Evaluation:
             sentences.append(f"{shown}; the tables have all.")
         if self.errors:
             sentences.append(f"{len(self.errors)} more could not be measured.")
-        numbers = (self.means, mean_rows(self.rows, of_each_picture=True), self.titles)
+        numbers = (self.means, trials.mean_rows(self.rows, of_each_picture=True), self.titles)
         return Report(summary, sentences, before, clean, difference, *numbers, self.exhibits)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,22 +14,27 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
-from dstl_cli.denoising.pipeline import DenoiseRecord, denoise_pixels
-from dstl_cli.denoising.survey import Request
+from dstl_cli.base.threads import available_cores, in_order
+from dstl_cli.denoising import pipeline
+from dstl_cli.denoising.pipeline import DenoiseRecord, denoised_rows
+from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.errors import DstlError, refusals
 from dstl_cli.picture.formats import FORMATS, format_to_write
 from dstl_cli.picture.inputs import Job, Selection
-from dstl_cli.picture.model import ImageInfo, Picture
+from dstl_cli.picture.model import ImageInfo, Page, Picture
 from dstl_cli.picture.read import read_picture
 from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_writer
 from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.planes import Box
 from dstl_cli.transforms.files import TransformFile, save_transform
 
 Pixels = NDArray[Any]
 
 PICTURE_KEYS = ("width", "height", "pages", "channels", "dtype", "sigma", "sigma_channels", "sigma_source")
 RECORD_KEYS = ("input", "output", *PICTURE_KEYS, "seconds", "warnings", "settings", "transform", "error")
+LOOKED_AT = 64  # files whose headers are looked at before they are denoised
+SMALL_PIXELS = 500_000  # pictures up to this size are denoised side by side, one on each thread; others by themselves
 
 
 @dataclass(frozen=True)
@@ -57,9 +64,10 @@ class DenoisedFile:
 
 @dataclass
 class DenoiseRun:
-    """Goes through the pictures one by one; a failed one does not stop the rest.
+    """Goes through the pictures in order; a failed one does not stop the rest.
 
     sigma: of the noise, estimated where it is None. save_transform: where the transform of the only picture goes.
+    jpeg_quality: of JPEG outputs, coded as their inputs where it is None.
     """
 
     found: Selection
@@ -71,6 +79,7 @@ class DenoiseRun:
     strip: bool
     force: bool
     resume: bool
+    jpeg_quality: int | None = None
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def all(
@@ -82,51 +91,83 @@ class DenoiseRun:
         """
         for name, sentence in self.found.problems:
             yield self._recorded(name, None, error=sentence), None
-        for index, job in enumerate(self.todo):
-            name = job.source.name
-            describe(name)
-            try:
-                with refusals(name, "cannot be denoised"):
-                    finished = self._denoise(job, part_of(progress, index, len(self.todo)))
-            except DstlError as error:
-                yield self._recorded(name, job.output_name, error=str(error)), None
+        for job, finished in self._finished(progress, describe):
+            if isinstance(finished, DstlError):
+                yield self._recorded(job.source.name, job.output_name, error=str(finished)), None
             else:
-                yield self._recorded(name, job.output_name, **finished.facts()), finished
+                yield self._recorded(job.source.name, job.output_name, **finished.facts()), finished
+
+    def _finished(
+        self, progress: Progress | None, describe: Callable[[str], None]
+    ) -> Iterator[tuple[Job, DenoisedFile | DstlError]]:
+        """What becomes of each picture, in order; small ones that follow each other are denoised side by side."""
+        threads, total, done = self.request.jobs or available_cores(), len(self.todo), 0
+        several = threads > 1 and total > 1
+        batches = (self.todo[start : start + LOOKED_AT] for start in range(0, total, LOOKED_AT))
+        runs = (run for batch in batches for run in groupby(batch, key=lambda job: several and _is_small(job)))
+        for small, run in runs:
+            jobs = list(run)
+            request = replace(self.request, jobs=1 if small else threads)
+            shares = [None if small else part_of(progress, done + index, total) for index in range(len(jobs))]
+            tasks = [partial(self._attempt, request, *pair) for pair in zip(jobs, shares, strict=True)]
+            results = in_order(lambda task: task(), tasks, threads if small else 1)
+            for job in jobs:
+                describe(job.source.name)
+                yield job, next(results)
+                done += 1
+                if progress is not None:
+                    progress(done / total)
+
+    def _attempt(self, request: Request, job: Job, progress: Progress | None) -> DenoisedFile | DstlError:
+        """A denoised picture file, or why it is none."""
+        try:
+            with refusals(job.source.name, "cannot be denoised"):
+                return self._denoise(job, request, progress)
+        except DstlError as error:
+            return error
 
     def _recorded(self, name: str, output: str | None, **facts: Any) -> dict[str, Any]:
         self.records.append(dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts)
         return self.records[-1]
 
-    def _denoise(self, job: Job, progress: Progress | None) -> DenoisedFile:
+    def _denoise(self, job: Job, request: Request, progress: Progress | None) -> DenoisedFile:
         """Denoise one picture file; its results appear complete or not at all."""
         start = perf_counter()
         picture = read_picture(job.source.path, name=job.source.name)
-        warnings = [*picture.notes, *_losses(picture, job, strip=self.strip)]
+        warnings = [*picture.notes, *_losses(picture, job, strip=self.strip, jpeg_quality=self.jpeg_quality)]
         records: list[DenoiseRecord] = []
         with ExitStack() as files:  # closed in reverse: the main output appears last, as the sign that all is done
 
             def opened(content: Picture, target: Path | None) -> Writer:
-                writer = open_writer(content, target, strip=self.strip, overwrite=self.force, resume=self.resume)
+                writer = open_writer(
+                    content,
+                    target,
+                    strip=self.strip,
+                    overwrite=self.force,
+                    resume=self.resume,
+                    jpeg_quality=self.jpeg_quality,
+                )
                 return files.enter_context(writer)
 
             main = opened(picture, job.output)
             residual = opened(_derived(picture, "residual", 1), job.residual) if job.residual else None
             compare = opened(_derived(picture, "comparison", 3), job.compare) if job.compare else None
             for index in range(len(picture.specs)):
-                noisy, alpha = picture.page(index)
-                share = part_of(progress, index, len(picture.specs))
-                result = denoise_pixels(noisy, self.sigma, self.request, progress=share)
-                if index == 0 and self.save_transform is not None and result.record.transform is None:
+                source = PageSource(picture, index)
+                plan = survey(source, self.sigma, request)
+                if index == 0 and self.save_transform is not None and plan.transform is None:
                     name = display_name(self.save_transform)
                     raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
-                main.add(result.pixels, alpha)
-                if residual is not None:
-                    residual.add(residual_picture(noisy, result.pixels))
-                if compare is not None:
-                    removed = residual_picture(noisy, result.pixels)
-                    compare.add(np.concatenate((noisy, result.pixels, removed), axis=1))
-                warnings += result.record.warnings
-                records = records or [result.record]
+                share = part_of(progress, index, len(picture.specs))
+                for box, rows in denoised_rows(source, plan, request.jobs, progress=share, memory=request.memory):
+                    noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
+                    main.add_rows(rows, alpha)
+                    if residual is not None:
+                        residual.add_rows(residual_picture(noisy, rows))
+                    if compare is not None:
+                        compare.add_rows(np.concatenate((noisy, rows, residual_picture(noisy, rows)), axis=1))
+                warnings += plan.warnings
+                records = records or [DenoiseRecord.of(plan)]
             for writer in filter(None, (main, residual, compare)):
                 writer.close()  # each of them may appear, before one does
         sigma_source = "estimated" if self.sigma is None else "given"
@@ -147,13 +188,41 @@ class DenoiseRun:
         return {"done": done, "failed": failed, "resumed": len(self.done_before), "skipped": self.found.skipped}
 
 
+class PageSource:
+    """The colours of one page of a picture as a PixelSource: of a small page at hand, else read in windows."""
+
+    def __init__(self, picture: Picture, index: int) -> None:
+        self._picture, self._index = picture, index
+        spec = picture.specs[index]
+        self.shape, self.dtype = spec.shape, spec.dtype
+        if spec.height * spec.width <= pipeline.STRIP_PIXELS:
+            picture.page(index)  # stays at hand
+
+    def window(self, box: Box) -> Pixels:
+        """The colours in a box."""
+        return self.part(box)[0]
+
+    def part(self, box: Box) -> Page:
+        """The colours in a box, and the samples beside them."""
+        return self._picture.window(self._index, slice(box.top, box.bottom), slice(box.left, box.right))
+
+
+def _is_small(job: Job) -> bool:
+    """Whether the headers of a file tell of one small page; a file without such headers is no work at all."""
+    try:
+        specs = read_picture(job.source.path, name=job.source.name).specs if job.source.path else ()
+    except DstlError:
+        return True
+    return len(specs) == 1 and specs[0].height * specs[0].width <= SMALL_PIXELS
+
+
 def _derived(picture: Picture, kind: str, times: int) -> Picture:
     """A picture to write whose pages are so many times as wide, without alpha and metadata."""
     specs = tuple(replace(spec, width=times * spec.width, extra=0) for spec in picture.specs)
     return Picture(f"The {kind} of {picture.name}", specs)
 
 
-def _losses(picture: Picture, job: Job, *, strip: bool) -> list[str]:
+def _losses(picture: Picture, job: Job, *, strip: bool, jpeg_quality: int | None) -> list[str]:
     """What the output cannot hold of the input."""
     entry = format_to_write(job.output) if job.output is not None else FORMATS[natural_format(picture)]
     lost = () if strip else lost_metadata(picture, entry)
@@ -161,6 +230,8 @@ def _losses(picture: Picture, job: Job, *, strip: bool) -> list[str]:
     source = FORMATS[picture.format]
     if not source.written:
         losses.append(f"{source.label} is only read; the result is {entry.label}.")
+    if source.name == entry.name == "jpeg" and jpeg_quality is None:
+        losses += entry.load().coding_changes(picture)
     return losses
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dstl_cli.base.checks import require
 from dstl_cli.base.registry import Registry, load
 
 
@@ -30,10 +31,8 @@ class Canonical:
 
     def check_size(self, patch_size: int) -> None:
         """Refuse a patch size that the basis does not have."""
-        if not self.fits(patch_size):
-            raise ValueError(
-                f"patch_size must be {self.sizes} for the canonical transform {self.name}, not {patch_size}."
-            )
+        wanted = f"{self.sizes} for the canonical transform {self.name}"
+        require(self.fits(patch_size), f"patch_size must be {wanted}, not {patch_size}.")
 
     def matrix(self, patch_size: int) -> Any:
         """Phi for patches of patch_size x patch_size pixels, (n, n)."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from dstl_cli.base.archives import NotAnArchive, open_archive
 from dstl_cli.base.atomic import atomic_output
+from dstl_cli.base.checks import require
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
 from dstl_cli.transforms.transform import Iteration, Transform
@@ -93,30 +94,25 @@ def _checked(name: str, entries: Any) -> TransformFile:
             raise FileProblem(f"{name} is not a transform file (no entry {key!r}); give a .npz written by dstl.")
         return np.asarray(entries[key])
 
-    if any(info.file_size > LARGEST_FILE for info in entries.zip.infolist()):
-        raise ValueError("an entry is too large")
+    require(all(info.file_size <= LARGEST_FILE for info in entries.zip.infolist()), "an entry is too large")
     version = int(entry("format"))
     if version not in READ_FORMATS:
         known = " and ".join(map(str, READ_FORMATS))
         raise FileProblem(f"{name} has transform format {version}, this dstl reads formats {known}; update dstl.")
     patch_size, method = int(entry("patch_size")), str(entry("method"))
-    if not 1 <= patch_size <= LARGEST_PATCH:
-        raise ValueError(f"patch size {patch_size}")
+    require(1 <= patch_size <= LARGEST_PATCH, f"patch size {patch_size}")
     n = patch_size**2
     rows, columns, values = entry("rows"), entry("columns"), entry("values")
-    if not (rows.ndim == 1 and rows.shape == columns.shape == values.shape and values.dtype == np.float64):
-        raise ValueError("its entries do not fit together")
+    together = rows.ndim == 1 and rows.shape == columns.shape == values.shape and values.dtype == np.float64
+    require(together, "its entries do not fit together")
     for index in (rows, columns):
-        if index.dtype.kind not in "iu" or (index.size and not (index.min() >= 0 and index.max() < n)):
-            raise ValueError("an index is out of range")
+        require(index.dtype.kind in "iu" and bool(((index >= 0) & (index < n)).all()), "an index is out of range")
     factor = np.zeros((n, n))
     factor[rows, columns] = values
     history = entry("history")
-    if history.ndim != 2 or history.shape[1] != 5 or history.dtype != np.float64:
-        raise ValueError("its history has the wrong shape")
+    require(history.shape[1:] == (5,) and history.dtype == np.float64, "its history has the wrong shape")
     provenance = json.loads(str(entry("provenance")))
-    if not isinstance(provenance, dict):
-        raise ValueError("its provenance is not a table")
+    require(isinstance(provenance, dict), "its provenance is not a table")
     records = tuple(Iteration(int(row[0]), *map(float, row[1:])) for row in history)
     basis = ("dct", False) if version == 1 else (str(entry("canonical")), bool(entry("average_with_canonical")))
     return TransformFile(Transform(patch_size, factor, method, *basis), provenance, records)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dstl_cli.base.arrays import Array
+from dstl_cli.base.checks import require
 from dstl_cli.base.registry import load as load_by_name
 from dstl_cli.transforms.canonical import CANONICAL
 
@@ -46,16 +47,12 @@ class Transform:
 
     def __post_init__(self) -> None:
         CANONICAL[self.canonical].check_size(self.patch_size)
-        n = self.patch_size**2
-        if self.factor.shape != (n, n):
-            raise ValueError(
-                f"A transform of {self.patch_size}x{self.patch_size} patches needs a {n}x{n} factor, "
-                f"not {'x'.join(map(str, self.factor.shape))}."
-            )
-        if not np.isfinite(self.factor).all():
-            raise ValueError("The transform has entries that are not finite numbers.")
-        if not 1e-30 < self.singular_values[0] < 1e30 or not self.condition < 1e15:
-            raise ValueError("The transform cannot be inverted, or its entries are far too large or small.")
+        p, n, shape = self.patch_size, self.patch_size**2, self.factor.shape
+        sizes = f"{p}x{p} patches needs a {n}x{n} factor, not {'x'.join(map(str, shape))}"
+        require(shape == (n, n), f"A transform of {sizes}.")
+        require(bool(np.isfinite(self.factor).all()), "The transform has entries that are not finite numbers.")
+        sound = bool(1e-30 < self.singular_values[0] < 1e30) and self.condition < 1e15
+        require(sound, "The transform cannot be inverted, or its entries are far too large or small.")
 
     @classmethod
     def fixed(cls, patch_size: int, canonical: str = "dct") -> "Transform":

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dstl_cli.base import atomic
-from dstl_cli.base.atomic import TEMPORARY_SUFFIX, atomic_output, remove_stale_temporaries, same_file
+from dstl_cli.base.atomic import TEMPORARY_SUFFIX, atomic_output, identities, remove_stale_temporaries
 from dstl_cli.errors import FileProblem
 
 
@@ -364,7 +364,10 @@ def test_tidying_between_creation_and_lock_is_survived(tmp_path: Path, monkeypat
     assert names(tmp_path) == ["out.png"]
 
 
-def test_same_file_sees_through_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_identities_see_through_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def same_file(first: Path, second: Path) -> bool:
+        return not identities(first).isdisjoint(identities(second))
+
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
     first = tmp_path / "a.png"

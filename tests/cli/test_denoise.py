@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import imageio.v3 as iio
 import numpy as np
 import pytest
 from PIL import Image
@@ -754,3 +755,35 @@ def test_an_extreme_transform_is_refused_or_gives_a_picture(scale: float, tmp_pa
         assert result.std() < 1.05 * scene().std()
     else:
         refused(done, 1)
+
+
+def test_the_plan_is_told_on_request(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3)).astype(np.uint8)
+    iio.imwrite(tmp_path / "a.png", pixels)
+    plain = run("denoise", tmp_path / "a.png", *FAST, "--json").report["files"][0]
+    assert "plan" not in plain
+    plan = run("denoise", tmp_path / "a.png", *FAST, "--json", "-v", "--force").report["files"][0]["plan"]
+    assert plan["shape"] == [40, 50]
+    assert plan["noise"] == {"kind": "white", "sigmas": [20.0] * 3}
+    assert plan["statistics"]["clipped"] == np.mean((pixels == 0) | (pixels == 255))
+
+
+@pytest.mark.parametrize("amount", ["600M", "2G", "1.5 GiB", "4000000"])
+def test_little_memory_gives_the_same_bytes(amount: str, tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    iio.imwrite(tmp_path / "a.png", np.random.default_rng(0).integers(0, 256, (90, 80)).astype(np.uint8))
+    for name, options in (
+        ("b", ()),
+        ("c", ("--max-memory", amount, "--scratch", scratch)),
+        ("d", ("--max-memory", "9K")),
+    ):
+        assert run("denoise", tmp_path / "a.png", *FAST, "-o", tmp_path / f"{name}.png", *options).code == 0
+    assert len({(tmp_path / f"{name}.png").read_bytes() for name in "bcd"}) == 1
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.parametrize("wrong", ["0", "much", "-1M", "nan", "1X", ""])
+def test_amounts_that_are_none_are_refused(wrong: str) -> None:
+    refused(run("denoise", "missing.png", f"--max-memory={wrong}"), 2, "--max-memory", "600M")
+    refused(run("denoise", "missing.png", "--scratch", "missing"), 2, "--scratch", "folder")

@@ -3,7 +3,6 @@
 Files are made and read back without dstl; the pixels must be those that `dstl_cli.denoising` gives for the array.
 """
 
-import io
 import struct
 import subprocess
 import sys
@@ -425,17 +424,49 @@ def test_the_real_program_keeps_sixteen_bit_colour(tmp_path: Path) -> None:
     assert piped.stdout == (tmp_path / "rgba16_denoised.png").read_bytes()
 
 
-def test_jpeg_is_written_at_high_quality_without_subsampling(tmp_path: Path) -> None:
-    Image.fromarray(coloured(3)).save(tmp_path / "a.jpg", quality=60, subsampling=2)
-    assert run("denoise", tmp_path / "a.jpg", *FAST).code == 0
-    stream = io.BytesIO()
-    Image.fromarray(coloured(3)).save(stream, "jpeg", quality=95)
-    with Image.open(tmp_path / "a_denoised.jpg") as image, Image.open(stream) as good:
+def jpeg_facts(path: Path) -> Facts:
+    with Image.open(path) as image:
         assert isinstance(image, JpegImageFile)
-        assert isinstance(good, JpegImageFile)
-        assert [part[1:3] for part in image.layer] == [(1, 1)] * 3
-        for table, enough in zip(image.quantization.values(), good.quantization.values(), strict=True):
-            assert all(a <= b for a, b in zip(table, enough, strict=True))
+        sampling = [part[1:3] for part in image.layer]
+        return {"tables": image.quantization, "sampling": sampling, "progressive": "progressive" in image.info}
+
+
+@pytest.mark.parametrize(
+    "how", [{"quality": 60}, {"quality": 85, "subsampling": 1, "progressive": True}, {"quality": 96, "subsampling": 0}]
+)
+def test_jpeg_is_coded_as_the_input_and_no_larger(how: Facts, tmp_path: Path) -> None:
+    """A noisy photograph: tables, sampling and mode stay, and the noise that was removed makes the file smaller."""
+    with Image.open(Path(__file__).parents[2] / "sample_images" / "astronaut_noisy.png") as image:
+        image.crop((100, 0, 300, 160)).save(tmp_path / "a.jpg", **how)
+    assert run("denoise", tmp_path / "a.jpg", "--quality", "fast", "--sigma", 15).code == 0
+    assert jpeg_facts(tmp_path / "a_denoised.jpg") == jpeg_facts(tmp_path / "a.jpg")
+    sizes = [(tmp_path / name).stat().st_size for name in ("a.jpg", "a_denoised.jpg")]
+    assert 0.2 * sizes[0] < sizes[1] < sizes[0]
+
+
+def test_jpeg_quality_of_the_outputs(tmp_path: Path) -> None:
+    Image.fromarray(coloured(3)).save(tmp_path / "a.jpg", quality=70, progressive=True)
+    for quality, subsampling in ((40, 2), (92, 0)):
+        Image.fromarray(coloured(3)).save(tmp_path / "wanted.jpg", quality=quality, subsampling=subsampling)
+        more = ("--jpeg-quality", quality, "--residual", tmp_path / "r.jpg", "--force")
+        assert run("denoise", tmp_path / "a.jpg", *FAST, *more).code == 0
+        wanted = jpeg_facts(tmp_path / "wanted.jpg")
+        assert jpeg_facts(tmp_path / "a_denoised.jpg") == jpeg_facts(tmp_path / "r.jpg") == wanted
+    Image.fromarray(coloured(3)).save(tmp_path / "wanted.jpg", quality=95, subsampling=0)
+    Image.fromarray(coloured(3)).save(tmp_path / "b.png")
+    assert run("denoise", tmp_path / "b.png", "-o", tmp_path / "b.jpg", *FAST).code == 0
+    assert jpeg_facts(tmp_path / "b.jpg") == jpeg_facts(tmp_path / "wanted.jpg")
+    assert run("denoise", tmp_path / "b.png", *FAST, "--jpeg-quality", 1).code == 0  # says nothing to a PNG
+    np.testing.assert_array_equal(read_pillow(tmp_path / "b_denoised.png"), denoised(coloured(3)))
+
+
+def test_what_is_not_coded_as_the_input_is_said_where_it_matters(tmp_path: Path) -> None:
+    source = tmp_path / "a.jpg"
+    source.write_bytes(imagecodecs.jpeg8_encode(coloured(3), 80, subsampling="440"))
+    sentence = f"{source}: Its colour sampling is not one that is written; the result has 4:4:4."
+    assert run("denoise", source, *FAST).sentences == [sentence]
+    assert run("denoise", source, "-o", tmp_path / "b.png", *FAST).sentences == []
+    assert run("denoise", source, "--force", "--jpeg-quality", 80, *FAST).sentences == []
 
 
 def test_the_output_name_chooses_the_format_unless_something_would_be_lost(tmp_path: Path) -> None:
@@ -574,7 +605,7 @@ def test_a_long_stack_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> N
 def test_side_files_that_cannot_hold_the_pages_are_refused_before_any_work(option: str, tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "a.tif", coloured(1, pages=3), photometric="minisblack")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dstl_cli.run.files.denoise_pixels", lambda *_: pytest.fail("no work is to be done"))
+        patch.setattr("dstl_cli.run.files.survey", lambda *_: pytest.fail("no work is to be done"))
         done = run("denoise", tmp_path / "a.tif", *FAST, option, tmp_path / "x.png")
     refused(done, 1, "3 pages", "PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]

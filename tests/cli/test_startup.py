@@ -246,6 +246,8 @@ def test_names_that_other_programs_use_suggest_ours() -> None:
         (("denoise", "a.png", "--jobs", "0"), "'--jobs'"),
         (("denoise", "a.png", "--jobs", "many"), "'--jobs'"),
         (("denoise", "a.png", "--seed", "-1"), "'--seed'"),
+        (("denoise", "a.jpg", "--jpeg-quality", "0"), "'--jpeg-quality'"),
+        (("denoise", "a.jpg", "--jpeg-quality", "101"), "'--jpeg-quality'"),
         (("denoise", "a.png", "--sigma"), "'--sigma'"),
     ],
 )

@@ -24,7 +24,6 @@ from dstl_cli.learning.on_collection import (
     TrainingSet,
     best_and_waited,
     learn_from_pictures,
-    least_energy,
     without_mean,
 )
 from dstl_cli.learning.settings import CollectionSettings, LearnSettings
@@ -210,7 +209,7 @@ def test_no_patch_gets_more_coefficients_than_it_has_without_its_mean() -> None:
 
 def test_a_sparsity_level_is_that_of_every_patch() -> None:
     config = CollectionSettings.of(**SMALL)
-    assert least_energy(config) == 0
+    assert PatchSample.of(config).least_energy == 0
     assert (training_set(config).levels == 3).all()
 
 
@@ -287,7 +286,7 @@ def test_the_running_error_is_that_of_the_newest_codes() -> None:
     coefficients = fixed @ data.coefficients.T.astype(np.float64)
     codes = naive.codes(coefficients, data.levels)
     assert record.error == pytest.approx(np.linalg.norm(coefficients - codes), rel=1e-9)
-    assert record.relative_error == pytest.approx(data.coded(fixed).relative_error, rel=1e-9)
+    assert record.relative_error == pytest.approx(code_shards(fixed, data.parts()).relative_error, rel=1e-9)
 
 
 def test_the_work_of_an_iteration_does_not_grow_with_the_sample() -> None:
@@ -340,8 +339,9 @@ def test_the_best_iterate_on_held_out_patches_is_delivered() -> None:
     assert len(result.held_out) == len(result.history)
     assert result.best_iteration == int(np.argmin(result.held_out)) + 1
     assert result.held_out_cost == pytest.approx(min(result.held_out), rel=1e-9)
-    assert result.held_out_canonical_cost == pytest.approx(validation.coded(np.eye(24)).relative_error, rel=1e-12)
-    assert min(result.held_out) < validation.coded(np.eye(24)).relative_error
+    canonical = code_shards(np.eye(24), validation.parts()).relative_error
+    assert result.held_out_canonical_cost == pytest.approx(canonical, rel=1e-12)
+    assert min(result.held_out) < canonical
     np.testing.assert_allclose(result.transform.factor[1:, 1:], training.best, rtol=0, atol=1e-10)
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from dstl_cli.base.checks import check_bounds
 from dstl_cli.learning.spectrum import (
-    check_bounds,
     condition_number,
     cone_projection,
     held_to_bound,

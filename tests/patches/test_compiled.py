@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies
 
 import dstl_cli
-from dstl_cli.base.progress import compiling
+from dstl_cli.base.progress import when_compiling
 from dstl_cli.patches.kernels.compiled import KernelFiles, compiled
 
 SOURCE = "def twice_and(x):\n    return 2 * x + {}\n"
@@ -33,9 +33,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def told() -> Iterator[list[str]]:
     """One entry for the first kernel that is compiled."""
     heard: list[str] = []
-    compiling.listen(lambda: heard.append("compiling"))
+    when_compiling[:] = [lambda: heard.append("compiling")]
     yield heard
-    compiling.listen(None)
+    when_compiling.clear()
 
 
 def kernel(folder: Path, constant: int = 1) -> Callable[[int], int]:
@@ -63,7 +63,7 @@ def test_what_was_compiled_is_loaded_in_the_next_process(folder: Path, told: lis
     assert told == ["compiling"]
     (kept,) = files(folder)
     before = kept.stat().st_mtime_ns
-    compiling.listen(lambda: told.append("again"))
+    when_compiling[:] = [lambda: told.append("again")]
     assert kernel(folder)(20) == 41
     assert told == ["compiling"]
     assert kept.stat().st_mtime_ns == before
@@ -100,10 +100,10 @@ def test_a_damaged_file_is_compiled_anew_and_mended(damage: str, folder: Path, t
     (kept,) = files(folder)
     whole = kept.read_bytes()
     kept.write_bytes(DAMAGES[damage](whole))
-    compiling.listen(lambda: told.append("again"))
+    when_compiling[:] = [lambda: told.append("again")]
     assert kernel(folder)(20) == 41
     assert told == ["compiling", "again"]
-    compiling.listen(lambda: told.append("a third time"))
+    when_compiling[:] = [lambda: told.append("a third time")]
     assert kernel(folder)(20) == 41
     assert told == ["compiling", "again"]
 

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image, ImageCms
-from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngInfo
 
 from dstl_cli.errors import FileProblem
@@ -355,7 +354,7 @@ def test_png_of_other_writers() -> None:
 
 @pytest.mark.parametrize("progressive", [False, True])
 @pytest.mark.parametrize("shape", [(33, 47), (33, 47, 3)])
-def test_jpeg_layouts_quality_and_metadata(shape: tuple[int, ...], progressive: bool) -> None:
+def test_jpeg_layouts_and_metadata(shape: tuple[int, ...], progressive: bool) -> None:
     stream = io.BytesIO()
     image = Image.fromarray(smooth(shape))
     image.save(
@@ -381,11 +380,6 @@ def test_jpeg_layouts_quality_and_metadata(shape: tuple[int, ...], progressive: 
     assert again.info["comment"] == b"a comment"
     difference = np.asarray(again).astype(int) - picture.pages[0]
     assert np.abs(difference).max() <= 3
-    reference = pillow(pillow_bytes(picture.pages[0], "JPEG", quality=95, subsampling=0))
-    assert isinstance(again, JpegImageFile)
-    assert isinstance(reference, JpegImageFile)
-    assert again.quantization == reference.quantization
-    assert [layer[1:3] for layer in again.layer] == [(1, 1)] * len(again.layer)
     bare = pillow(saved(picture, strip=True))
     assert not {"exif", "icc_profile", "comment", "dpi"} & set(bare.info)
 

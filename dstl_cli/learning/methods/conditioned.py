@@ -6,15 +6,9 @@ min ||U diag(d) V' Yt - X||^2   s.t.  U, V orthonormal,  d_max <= rho d_min,  ||
 import numpy as np
 
 from dstl_cli.base.arrays import Array
+from dstl_cli.learning import spectrum
 from dstl_cli.learning.methods import FactorUpdate
 from dstl_cli.learning.settings import LearnSettings
-from dstl_cli.learning.spectrum import (
-    cone_projection,
-    entry_budget,
-    held_to_bound,
-    scaled_to_norm,
-    within_budget,
-)
 
 BUDGET = 0.30  # share of the entries of T that `procrustes` keeps where nothing else is said
 
@@ -39,7 +33,7 @@ class Conditioned(FactorUpdate):
         """Go on from a T learnt before: its V and its spectrum on the bounds."""
         u, s, vt = np.linalg.svd(factor)
         self.v = vt.T
-        self.d = scaled_to_norm(cone_projection(s, self.max_condition), self.norm)
+        self.d = spectrum.scaled_to_norm(spectrum.cone_projection(s, self.max_condition), self.norm)
         return np.asarray((u * self.d) @ vt)
 
     def update(self, factor: Array, cross: Array) -> Array:
@@ -56,13 +50,13 @@ class Conditioned(FactorUpdate):
         v = v * np.where(products < 0, -1.0, 1.0)
         weights = np.where(squares > squares.max() * 1e-14, squares, 0.0)
         targets = np.divide(np.abs(products), squares, out=np.zeros_like(squares), where=weights > 0)
-        self.d = scaled_to_norm(cone_projection(targets, self.max_condition, weights), self.norm)
+        self.d = spectrum.scaled_to_norm(spectrum.cone_projection(targets, self.max_condition, weights), self.norm)
         self.v = v
         return np.asarray((u * self.d) @ v.T)
 
     def deliver(self, factor: Array) -> Array:
         """T, with its condition number within the bound as measured."""
-        return held_to_bound(factor, self.max_condition, self.norm)
+        return spectrum.held_to_bound(factor, self.max_condition, self.norm)
 
 
 class Procrustes(Conditioned):
@@ -70,7 +64,7 @@ class Procrustes(Conditioned):
 
     def deliver(self, factor: Array) -> Array:
         """T within the budget and the bound."""
-        budget = entry_budget(self.settings.density or BUDGET, len(factor))
+        budget = spectrum.entry_budget(self.settings.density or BUDGET, len(factor))
         if np.count_nonzero(factor) <= budget:
             return super().deliver(factor)
-        return within_budget(factor, budget, self.max_condition, self.norm)
+        return spectrum.within_budget(factor, budget, self.max_condition, self.norm)

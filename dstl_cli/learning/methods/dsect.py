@@ -6,16 +6,9 @@ min ||T Yt - X||^2 + lam ||T||_1   s.t.  cond(T) <= rho,  ||T||_F = tau
 import numpy as np
 
 from dstl_cli.base.arrays import Array, Mask
+from dstl_cli.learning import spectrum
 from dstl_cli.learning.methods import FactorUpdate
 from dstl_cli.learning.settings import LearnSettings
-from dstl_cli.learning.spectrum import (
-    entry_budget,
-    held_to_bound,
-    largest_with_diagonal,
-    mix_with_identity,
-    project_on_support,
-    project_spectrum,
-)
 
 SUPPORT_ROUNDS = {"absolute": 5, "energy": 200}  # to keep the zeros of T; the paper's weight leaves hardly any
 
@@ -39,7 +32,7 @@ class Dsect(FactorUpdate):
         self.unit = float(np.trace(gram)) / len(gram) if settings.l1_units == "energy" else 1.0  # of second moments
         self.l1_weight = settings.l1_weight * self.unit  # lambda
         self.lipschitz = float(np.linalg.norm(gram, 2))  # of the gradient
-        self.budget = None if settings.density is None else entry_budget(settings.density, len(gram))
+        self.budget = None if settings.density is None else spectrum.entry_budget(settings.density, len(gram))
         self.previous = np.zeros_like(gram)  # the T before
         self.momentum = 1.0
         self.iteration = 0
@@ -73,8 +66,7 @@ class Dsect(FactorUpdate):
         self.previous = factor
         direction, step = self._gradient_step(ahead, cross)
         new = ahead - step * direction
-        freeze_at = self.settings.freeze_at
-        frozen = freeze_at is not None and self.iteration > freeze_at
+        frozen = self.iteration > (self.settings.freeze_at or np.inf)
         if not frozen and self.budget is None:
             weight = self.l1_weights[min(self.iteration, len(self.l1_weights)) - 1]
             new = soft_threshold(new, step * float(weight))
@@ -88,28 +80,26 @@ class Dsect(FactorUpdate):
         bounds = (self.settings.max_condition, self.norm)
         if self.budget is None:  # sparsity is a means here, not a promise: where both cannot be, the bound wins
             rounds = SUPPORT_ROUNDS[self.settings.l1_units]
-            on_support = project_on_support(factor, factor != 0, *bounds, rounds=rounds)
-            return held_to_bound(self._project(factor), *bounds) if on_support is None else on_support
+            on_support = spectrum.project_on_support(factor, factor != 0, *bounds, rounds=rounds)
+            return spectrum.held_to_bound(self._project(factor), *bounds) if on_support is None else on_support
         support = self._support_of(factor)
-        on_support = project_on_support(factor, support, *bounds)
-        return mix_with_identity(np.where(support, factor, 0.0), *bounds) if on_support is None else on_support
+        on_support = spectrum.project_on_support(factor, support, *bounds)
+        return spectrum.mix_with_identity(np.where(support, factor, 0.0), *bounds) if on_support is None else on_support
 
     def _project(self, matrix: Array) -> Array:
-        return project_spectrum(matrix, self.settings.max_condition, self.norm)
+        return spectrum.project_spectrum(matrix, self.settings.max_condition, self.norm)
 
     def _support_of(self, matrix: Array) -> Mask:
         """Entries that stay: above the clip, or the largest within the budget (the diagonal always among them)."""
         if self.budget is None:
             return np.abs(matrix) > self.settings.clip
-        return largest_with_diagonal(matrix, self.budget)
+        return spectrum.largest_with_diagonal(matrix, self.budget)
 
     def _gradient_step(self, factor: Array, cross: Array) -> tuple[Array, float]:
         """D = (T Yt - X) Yt' and alpha: ||D||^2 / ||D Yt||^2, the best step along D, or 1 / ||Yt Yt'||_2."""
         direction = factor @ self.gram - cross
-        if self.settings.step_rule == "lipschitz":
-            return direction, 1.0 / self.lipschitz
         curvature = float(np.sum((direction @ self.gram) * direction))
         squared = float(np.sum(direction**2))
-        if not (curvature > 0 and squared > 1e-20 * float(np.sum(cross**2))):  # nothing but rounding is left of D
-            return direction, 1.0 / self.lipschitz
-        return direction, squared / curvature
+        rounding = not (curvature > 0 and squared > 1e-20 * float(np.sum(cross**2)))  # nothing else is left of D
+        exact = self.settings.step_rule == "exact" and not rounding
+        return direction, squared / curvature if exact else 1.0 / self.lipschitz

@@ -257,13 +257,15 @@ def solve(system):
 
 
 @compiled(fastmath=FAST)
-def haar_step(rows, k, l):  # noqa: E741
-    """Orthonormal sum and difference of two rows, in place; its own inverse."""
+def haar(rows, steps):
+    """Orthonormal sums and differences of rows that are a step apart, in place; backwards its own inverse."""
     half = np.float32(0.5**0.5)
-    for j in range(rows.shape[1]):
-        a, b = rows[k, j], rows[l, j]
-        rows[k, j] = (a + b) * half
-        rows[l, j] = (a - b) * half
+    for step in steps:
+        for k in range(0, rows.shape[0], 2 * step):
+            for j in range(rows.shape[1]):
+                a, b = rows[k, j], rows[k + step, j]
+                rows[k, j] = (a + b) * half
+                rows[k + step, j] = (a - b) * half
 
 
 @compiled(fastmath=FAST)
@@ -278,6 +280,7 @@ def threshold_groups(noisy, groups, side, forward, backward, thresholds, total, 
     width = noisy.shape[1]
     flat_noisy, flat_total, flat_weights = noisy.ravel(), total.ravel(), weights.ravel()
     size = groups.shape[1]
+    steps = 2 ** np.arange(round(np.log2(size)))
     patches = np.zeros((forward.shape[0], size), np.float32)
     codes = np.empty((size, thresholds.size), np.float32)
     estimates = np.empty((size, forward.shape[0]), np.float32)
@@ -285,11 +288,7 @@ def threshold_groups(noisy, groups, side, forward, backward, thresholds, total, 
         corners = groups[g]
         gather(flat_noisy, width, side, corners, 0, patches)
         multiply(patches, 0, forward, codes)
-        step = 1
-        while step < size:
-            for k in range(0, size, 2 * step):
-                haar_step(codes, k, k + step)
-            step *= 2
+        haar(codes, steps)
         mean = codes[0, 0]
         codes[0, 0] = 0
         kept = 1
@@ -299,11 +298,7 @@ def threshold_groups(noisy, groups, side, forward, backward, thresholds, total, 
                 kept += keep
                 codes[k, j] = codes[k, j] if keep else np.float32(0)
         codes[0, 0] = mean
-        step = size // 2
-        while step > 0:
-            for k in range(0, size, 2 * step):
-                haar_step(codes, k, k + step)
-            step //= 2
+        haar(codes, steps[::-1])
         multiply(codes.T, 0, backward, estimates)
         weight = np.float32(1) / np.float32(kept)
         scatter(estimates.T, weight, width, side, corners, flat_total)

@@ -3,8 +3,9 @@
 A format is one entry here and one module beside it, imported when a file of it is met. The module has
 
     read(source) -> Picture                          headers now, pixels when `Picture.page` asks for them
-    write(picture, colour, alpha, stream, strip)     the one page of a picture; or, for a format with pages,
-    write_pages(picture, stream, strip)              a generator that is sent each page, (colour, alpha), in turn
+    write(picture, colour, alpha, stream, strip)     the one page of a picture; or, for pages, or to write rows through,
+    write_rows(picture, stream, strip)               a generator that yields how many rows of a page it wants next and
+                                                     is sent them, (colour, alpha)
 
 `FORMATS.register` adds a further format from anywhere.
 """

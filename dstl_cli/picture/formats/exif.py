@@ -1,6 +1,7 @@
 """EXIF blocks: small TIFF structures inside JPEG, PNG and WebP files, and their relation to TIFF tags."""
 
 import io
+from contextlib import suppress
 from fractions import Fraction
 
 from dstl_cli.errors import FileProblem
@@ -13,18 +14,17 @@ X_RESOLUTION, Y_RESOLUTION, RESOLUTION_UNIT = 282, 283, 296
 _PICTURE_TAGS = (DESCRIPTION, MAKE, MODEL, ORIENTATION, SOFTWARE, DATE, ARTIST, COPYRIGHT)
 
 
-def parse_exif(blob: bytes) -> Ifd | None:
-    """The main directory of an EXIF block with its EXIF and GPS directories; None when it is damaged."""
-    try:
-        return next(iter(IfdReader(io.BytesIO(blob), len(blob), "EXIF").directories()), None)
-    except FileProblem:
-        return None
+def parse_exif(blob: bytes | None) -> Ifd:
+    """The main directory of an EXIF block with its EXIF and GPS directories; an empty one when it is damaged."""
+    data, none = blob or b"", Ifd({})
+    with suppress(FileProblem):
+        return next(iter(IfdReader(io.BytesIO(data), len(data), "EXIF").directories()), none)
+    return none
 
 
-def exif_dpi(blob: bytes) -> tuple[float, float] | None:
+def exif_dpi(blob: bytes | None) -> tuple[float, float] | None:
     """The dots per inch an EXIF block states."""
-    ifd = parse_exif(blob)
-    return None if ifd is None else resolution_dpi(ifd)
+    return resolution_dpi(parse_exif(blob))
 
 
 def resolution_dpi(ifd: Ifd) -> tuple[float, float] | None:
@@ -47,9 +47,7 @@ def resolution_tags(dpi: tuple[float, float]) -> dict[int, Entry]:
 
 def exif_from_tiff(ifd: Ifd, *, plain_description: bool) -> bytes | None:
     """An EXIF block with what a TIFF directory says about the picture; None when it says nothing."""
-    entries: dict[int, Entry] = pick(ifd.entries, _PICTURE_TAGS)
-    if not plain_description:
-        entries.pop(DESCRIPTION, None)
+    entries = pick(ifd.entries, (tag for tag in _PICTURE_TAGS if plain_description or tag != DESCRIPTION))
     children = pick(ifd.children, (EXIF_TAG, GPS_TAG))
     if not children and not set(entries) - {SOFTWARE}:
         return None
@@ -62,6 +60,4 @@ def exif_from_tiff(ifd: Ifd, *, plain_description: bool) -> bytes | None:
 def tiff_tags_from_exif(blob: bytes) -> tuple[dict[int, Entry], dict[int, Ifd]]:
     """The tags and directories of an EXIF block that belong into a TIFF directory."""
     ifd = parse_exif(blob)
-    if ifd is None:
-        return {}, {}
     return pick(ifd.entries, _PICTURE_TAGS), pick(ifd.children, (EXIF_TAG, GPS_TAG))

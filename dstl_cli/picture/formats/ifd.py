@@ -7,7 +7,7 @@ memory they are always little-endian; the file's byte order is applied on readin
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -89,20 +89,9 @@ def _swap(data: bytes, field_type: int) -> bytes:
     return data if unit == 1 else np.frombuffer(data, f"<u{unit}").byteswap().tobytes()
 
 
-class _Structs(NamedTuple):
+def _structs(order: str, big: bool) -> list[struct.Struct]:
     """How the numbers of directories are packed: their length, an entry (its last field as bytes), an offset."""
-
-    length: struct.Struct
-    entry: struct.Struct
-    offset: struct.Struct
-
-
-def _structs(order: str, big: bool) -> _Structs:
-    formats = ("Q", "HHQ8s", "Q") if big else ("H", "HHI4s", "I")
-    return _Structs(*(struct.Struct(order + format) for format in formats))
-
-
-# --- reading ------------------------------------------------------------------------------------------
+    return [struct.Struct(order + form) for form in (("Q", "HHQ8s", "Q") if big else ("H", "HHI4s", "I"))]
 
 
 class IfdReader:
@@ -121,12 +110,12 @@ class IfdReader:
             raise damaged(name, "its TIFF header is wrong")
         if self.big and sizes != [8, 0]:
             raise damaged(name, "its BigTIFF header is wrong")
-        self._structs = _structs(self.order, self.big)
+        self._length, self._row, self._offset = _structs(self.order, self.big)
 
     def directories(self) -> list[Ifd]:
         """The chain of main directories."""
         found: dict[int, Ifd] = {}
-        offset = self._number(self._structs.offset, 8 if self.big else 4)
+        offset = self._number(self._offset, 8 if self.big else 4)
         while offset:
             if offset in found or len(found) >= _MAX_DIRECTORIES:
                 raise damaged(self.name, "its directories run in a circle")
@@ -135,7 +124,7 @@ class IfdReader:
 
     def directory(self, offset: int, depth: int = 0) -> tuple[Ifd, int]:
         """The directory at an offset, and the offset of the next one (0: none)."""
-        length, row, _ = self._structs
+        length, row = self._length, self._row
         count = self._number(length, offset)
         if count == 0 or count > 65_535:
             raise damaged(self.name, "a directory has no sensible length")
@@ -153,7 +142,7 @@ class IfdReader:
                 ifd.repeated.append((tag, entry))
             else:
                 ifd.entries[tag] = entry
-        return ifd, self._number(self._structs.offset, offset + length.size + len(table))
+        return ifd, self._number(self._offset, offset + length.size + len(table))
 
     def _child(self, pointer: Entry, depth: int) -> Ifd | None:
         """A directory inside a directory; a damaged one is left out with a note."""
@@ -170,7 +159,7 @@ class IfdReader:
         """The value in an entry's last field, or where that points to; equal ranges are held only once."""
         if nbytes <= len(field):
             return _swap(field[:nbytes], kind) if self.order == ">" else field[:nbytes]
-        key = (*self._structs.offset.unpack(field), nbytes, kind)
+        key = (*self._offset.unpack(field), nbytes, kind)
         if key not in self._values:
             self._count_bytes(nbytes)
             data = self._bytes(key[0], nbytes)
@@ -198,16 +187,13 @@ class IfdReader:
         return data
 
 
-# --- writing ------------------------------------------------------------------------------------------
-
-
 class IfdWriter:
     """Writes a TIFF structure to a seekable stream whose position 0 is the start of the structure."""
 
     def __init__(self, stream: BinaryIO, order: Literal["<", ">"], big: bool, name: str) -> None:
         self.stream, self.big = stream, big
         self._order, self._name = order, name
-        self._structs = _structs(order, big)
+        self._length, self._row, self._offset = _structs(order, big)
         self._placed: dict[bytes, int] = {}
         mark = b"II" if order == "<" else b"MM"
         stream.write(mark + (struct.pack(order + "HHHQ", 43, 8, 0, 0) if big else struct.pack(order + "HI", 42, 0)))
@@ -222,7 +208,7 @@ class IfdWriter:
         """Write a directory and link it to the one before; return where each tag's value field lies."""
         offset, fields = self._write(ifd)
         self.patch(self._link, offset)
-        self._link = self.stream.tell() - self._structs.offset.size
+        self._link = self.stream.tell() - self._offset.size
         return fields
 
     def patch(self, position: int, offset: int) -> None:
@@ -233,7 +219,7 @@ class IfdWriter:
 
     def _write(self, ifd: Ifd) -> tuple[int, dict[int, int]]:
         """Write a directory, whose last bytes are its link; return its offset and the positions of its value fields."""
-        length, row, link = self._structs
+        length, row, link = self._length, self._row, self._offset
         kind = LONG8 if self.big else LONG
         rows = [(tag, kind, 1, self._pack_offset(self._write(child)[0])) for tag, child in ifd.children.items()]
         for tag, entry in (*ifd.entries.items(), *ifd.repeated):
@@ -256,7 +242,7 @@ class IfdWriter:
     def _pack_offset(self, offset: int) -> bytes:
         if offset >= 2**32 and not self.big:
             raise FileProblem(f"{self._name} would be larger than the 4 GiB of a TIFF file; crop it first.")
-        return self._structs.offset.pack(offset)
+        return self._offset.pack(offset)
 
 
 def pick(entries: dict[int, Any], tags: Iterable[int]) -> dict[int, Any]:

@@ -5,7 +5,7 @@ value on writing, so that untouched pixels come back as the very same numbers; P
 """
 
 import re
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -47,13 +47,13 @@ def _page(source: Source, spec: PageSpec, extras: NetpbmExtras, start: int) -> P
     top = int(colour.max())
     if top > extras.maximum:
         raise damaged(source.name, f"it has the value {top} above its own maximum {extras.maximum}")
-    return _rescale(colour.astype(spec.dtype, copy=False), extras.maximum, _full(spec.dtype)), None
+    return _rescale(colour.astype(spec.dtype, copy=False), extras.maximum, np.iinfo(spec.dtype).max), None
 
 
 def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: BinaryIO, strip: bool) -> None:
     """Write one page of grey (PGM) or RGB (PPM) in the source's own style, raw when there is none."""
     del alpha  # there is none
-    full = _full(colour.dtype)
+    full = np.iinfo(colour.dtype).max
     plain, maximum, comments = picture.native or NetpbmExtras(False, full, ())
     kind = 2 + (colour.ndim == 3) + (0 if plain else 3)
     notes = b"".join(b"#%s\n" % comment for comment in comments if not strip)
@@ -64,11 +64,6 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
         block = _rescale(colour[start : start + rows], full, maximum)
         big_endian = block.astype(block.dtype.newbyteorder(">"), copy=False)
         stream.write(_plain_text(block, 17 if full == 255 else 11) if plain else big_endian.tobytes())
-
-
-def _full(dtype: np.dtype[Any]) -> int:
-    """The largest value of an unsigned type."""
-    return int(np.iinfo(dtype).max)
 
 
 def _rescale(values: Pixels, old: int, new: int) -> Pixels:

@@ -1,11 +1,12 @@
 """NumPy's .npy arrays of shape (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), never unpickled."""
 
+from collections.abc import Generator
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy_format
 
-from dstl_cli.picture.model import PIXEL_TYPES, Metadata, Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
+from dstl_cli.picture.model import PIXEL_TYPES, Metadata, Page, PageSpec, Picture, join_alpha, row_steps, split_alpha
 from dstl_cli.picture.problems import decoding, truncated, unsupported
 from dstl_cli.picture.source import Source, file_errors
 
@@ -26,29 +27,38 @@ def read(source: Source) -> Picture:
     samples = stored.shape[2] if len(stored.shape) == 3 else 1
     dtype = np.dtype(np.uint8) if stored.dtype.kind == "b" else stored.dtype.newbyteorder("=")
     spec = PageSpec(height, width, 1 if samples == 1 else 3, dtype, int(samples == 4))
-    return Picture(source.name, (spec,), lambda _: _page(source, stored, dtype), Metadata(), stored)
+
+    def part(_: int, rows: slice, columns: slice) -> Page:
+        if stored.fortran:
+            samples = source.array(stored.start, stored.shape[::-1], stored.dtype).transpose()[rows, columns]
+        else:
+            samples = source.window(stored.start, stored.shape, stored.dtype, rows, columns)
+        samples = np.ascontiguousarray(samples)
+        if stored.dtype.kind == "b":
+            samples = samples.view(np.uint8) * np.uint8(255)
+        return split_alpha(samples.astype(dtype, copy=False))
+
+    windows = None if stored.fortran else part
+    whole = slice(0, height), slice(0, width)
+    return Picture(source.name, (spec,), lambda _: part(0, *whole), Metadata(), stored, decode_part=windows)
 
 
-def _page(source: Source, stored: NpyExtras, dtype: np.dtype[Any]) -> Page:
-    shape = stored.shape[::-1] if stored.fortran else stored.shape
-    samples = source.array(stored.start, shape, stored.dtype)
-    if stored.fortran:
-        samples = np.ascontiguousarray(samples.transpose())
-    if stored.dtype.kind == "b":
-        samples = samples.view(np.uint8) * np.uint8(255)
-    return split_alpha(samples.astype(dtype, copy=False))
-
-
-def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: BinaryIO, strip: bool) -> None:
+def write_rows(picture: Picture, stream: BinaryIO, strip: bool) -> Generator[int, Page, None]:
     """Write one page as an array; byte order and layout are those of the source."""
     del strip  # an array has no metadata
-    samples = join_alpha(colour, alpha)
-    if picture.native is not None:
-        native: NpyExtras = picture.native
-        dtype = samples.dtype if native.dtype.kind == "b" else native.dtype
-        samples = samples.astype(dtype, copy=False).reshape(native.shape)
-        samples = np.asfortranarray(samples) if native.fortran else np.ascontiguousarray(samples)
-    npy_format.write_array(stream, samples, allow_pickle=False)
+    spec = picture.specs[0]
+    samples = spec.channels + spec.extra
+    shape = spec.shape if samples == 1 else (*spec.shape[:2], samples)
+    native: NpyExtras = picture.native or NpyExtras(shape, spec.dtype, False, 0)
+    dtype = spec.dtype if native.dtype.kind == "b" else native.dtype
+    if native.fortran:
+        array = join_alpha(*(yield spec.height)).astype(dtype, copy=False).reshape(native.shape)
+        npy_format.write_array(stream, np.asfortranarray(array), allow_pickle=False)
+        return
+    descr = npy_format.dtype_to_descr(dtype)
+    npy_format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": native.shape})
+    for rows in row_steps(spec.height, spec.width * samples * dtype.itemsize):
+        stream.write(join_alpha(*(yield rows)).astype(dtype, copy=False).data)
 
 
 def _parse(source: Source) -> NpyExtras:

@@ -4,7 +4,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dstl_cli.picture.problems import damaged, truncated, unsupported
 from dstl_cli.picture.source import Source
 
 Chunk = tuple[bytes, bytes]  # type, data
+Extras = tuple[list[Chunk], list[Chunk]]  # what is carried over, before and after the pixel data
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY, RGB, PALETTE, GREY_ALPHA, RGB_ALPHA = 0, 2, 3, 4, 6
@@ -55,13 +56,6 @@ class PngHeader:
     def spread(self) -> int:
         """What low depths are multiplied by to fill 0..255."""
         return 255 // ((1 << self.depth) - 1) if self.depth < 8 else 1
-
-
-class PngExtras(NamedTuple):
-    """The chunks to carry over, before and after the pixel data."""
-
-    before: tuple[Chunk, ...]
-    after: tuple[Chunk, ...]
 
 
 def read(source: Source) -> Picture:
@@ -106,7 +100,7 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     import imagecodecs
 
     encoded = memoryview(imagecodecs.png_encode(join_alpha(colour, alpha), level=1, strategy=_RUN_LENGTHS))
-    before, after = PngExtras((), ()) if strip else picture.native or _extras_from(picture.metadata)
+    before, after = ([], []) if strip else picture.native or _extras_from(picture.metadata)
     header, end = len(SIGNATURE) + 25, len(encoded) - 12
     stream.write(encoded[:header])
     stream.write(b"".join(_chunk(*chunk) for chunk in before))
@@ -216,14 +210,12 @@ def _expand_palette(name: str, indices: Pixels, depth: int, parts: dict[bytes, b
 # --- everything else ----------------------------------------------------------------------------------
 
 
-def _extras(header: PngHeader, chunks: list[tuple[bytes, memoryview]], palette: bytes, spec: PageSpec) -> PngExtras:
+def _extras(header: PngHeader, chunks: list[tuple[bytes, memoryview]], palette: bytes, spec: PageSpec) -> Extras:
     """The chunks worth carrying over, in terms of the expanded picture."""
-    before: list[Chunk] = []
-    after: list[Chunk] = []
-    target = before
+    extras: Extras = ([], [])
+    behind = False
     for kind, view in chunks:
-        if kind == b"IDAT":
-            target = after
+        behind = behind or kind == b"IDAT"
         ancillary, safe = kind[0] & 0x20, kind[3] & 0x20
         if not ancillary or kind == b"tRNS" or not (safe or kind in _KEPT_UNSAFE):
             continue
@@ -231,8 +223,8 @@ def _extras(header: PngHeader, chunks: list[tuple[bytes, memoryview]], palette: 
         if kind == b"bKGD":
             body = _background(body, header, palette, spec.channels)
         if (kind != b"bKGD" or body) and (kind != b"sBIT" or len(body) == spec.channels + spec.extra):
-            target.append((kind, body))
-    return PngExtras(tuple(before), tuple(after))
+            extras[behind].append((kind, body))
+    return extras
 
 
 def _background(body: bytes, header: PngHeader, palette: bytes, channels: int) -> bytes:
@@ -281,15 +273,13 @@ def _inflate(packed: bytes) -> bytes | None:
     return data if unpacker.eof else None
 
 
-def _extras_from(metadata: Metadata) -> PngExtras:
+def _extras_from(metadata: Metadata) -> Extras:
     """Chunks for the metadata of another format."""
-    before: list[Chunk] = []
-    if metadata.icc is not None:
-        before.append((b"iCCP", b"ICC profile\x00\x00" + zlib.compress(metadata.icc)))
-    if metadata.per_metre is not None:
-        before.append((b"pHYs", struct.pack(">IIB", *metadata.per_metre, 1)))
-    if metadata.exif is not None:
-        before.append((b"eXIf", metadata.exif))
-    if metadata.xmp is not None:
-        before.append((b"iTXt", _XMP_START + b"\x00\x00\x00\x00" + metadata.xmp))
-    return PngExtras(tuple(before), ())
+    icc, per_metre, xmp = metadata.icc, metadata.per_metre, metadata.xmp
+    chunks = {
+        b"iCCP": None if icc is None else b"ICC profile\x00\x00" + zlib.compress(icc),
+        b"pHYs": None if per_metre is None else struct.pack(">IIB", *per_metre, 1),
+        b"eXIf": metadata.exif,
+        b"iTXt": None if xmp is None else _XMP_START + b"\x00\x00\x00\x00" + xmp,
+    }
+    return [(kind, body) for kind, body in chunks.items() if body is not None], []

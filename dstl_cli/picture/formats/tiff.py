@@ -11,7 +11,6 @@ import operator
 import re
 from collections.abc import Generator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
@@ -77,20 +76,22 @@ def read(source: Source) -> Picture:
     extras, notes = _parse(source)
     layouts = extras.layouts
     places = [(directory, page) for directory, layout in enumerate(layouts) for page in range(layout.pages)]
-    last_picture = lru_cache(maxsize=1)(lambda directory, plane: stored.read_layout(source, layouts[directory], plane))
+    reader = stored.PixelReader(source)
+
+    def part(index: int, rows: slice, columns: slice) -> Page:
+        directory, page = places[index]
+        return reader.read(layouts[directory], page, rows, columns)
 
     def decode(index: int) -> Page:
-        directory, page = places[index]
-        plane, sample = (0, page) if layouts[directory].sample_pages else (page, 0)
-        return last_picture(directory, plane)[sample]
+        return part(index, slice(0, specs[index].height), slice(0, specs[index].width))
 
     specs = tuple(layouts[directory].spec for directory, _ in places)
     metadata, premultiplied = _metadata(extras.ifds[0]), 1 in layouts[0].extra
-    return Picture(source.name, specs, decode, metadata, extras, notes, premultiplied=premultiplied)
+    return Picture(source.name, specs, decode, metadata, extras, notes, premultiplied=premultiplied, decode_part=part)
 
 
-def write_pages(picture: Picture, stream: BinaryIO, strip: bool) -> Generator[None, Page, None]:
-    """Write the pages that are sent to a seekable stream; those from another format become deflated strips."""
+def write_rows(picture: Picture, stream: BinaryIO, strip: bool) -> Generator[int, Page, None]:
+    """Write the rows that are sent to a seekable stream; pages from another format become deflated strips."""
     extras: TiffExtras = picture.native or _fresh(picture)
     layouts = [_for_writing(layout) for layout in extras.layouts]
     total = sum(layout.decoded_bytes for layout in layouts)
@@ -105,14 +106,10 @@ def write_pages(picture: Picture, stream: BinaryIO, strip: bool) -> Generator[No
             fields = writer.append(_directory(kept, old, whole, [0], [size], big=big))
             writer.patch(fields[_STRIP_OFFSETS], writer.begin())
             for _ in range(layout.planes):
-                colour, extra = yield
-                stored.write_segments(stream, whole, [colour], extra)
+                yield from stored.write_segments(stream, whole)
             continue
-        pages = []
-        for _ in range(layout.pages):
-            pages.append((yield))
         writer.begin()
-        where = stored.write_segments(stream, layout, [colour for colour, _ in pages], pages[0][1])
+        where = yield from stored.write_segments(stream, layout)
         writer.append(_directory(kept, old, layout, *where, big=big))
 
 

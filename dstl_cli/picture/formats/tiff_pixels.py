@@ -1,17 +1,22 @@
 """The pixel data of one TIFF directory: strips and tiles, compression, predictors, sample layouts.
 
-tifffile decodes each strip or tile; what lies in the file as it is in memory is read (or mapped) without it.
+tifffile decodes each strip or tile; what lies in the file as it is in memory is read (or mapped) without it. Parts of
+a page take no more than the segments that touch them, and rows are written as soon as they fill their segments.
 """
 
+import weakref
 import zlib
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, product
+from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
-from dstl_cli.picture.model import Page, PageSpec, Pixels
+from dstl_cli.picture.model import Page, PageSpec, Pixels, row_steps
 from dstl_cli.picture.problems import damaged
 from dstl_cli.picture.source import Source, file_errors
 
@@ -23,6 +28,7 @@ PREDICTED = (LZW, DEFLATE, OLD_DEFLATE, ZSTD)  # of them, those that heed the ta
 NO_PREDICTOR, HORIZONTAL, FLOATING = 1, 2, 3
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, PALETTE, YCBCR = 0, 1, 2, 3, 6
 CONTIGUOUS, SEPARATE = 1, 2
+RECENT_BYTES = 64 * 2**20  # of decoded segments stay at hand; a row of them in any case
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,15 @@ class Layout:
         """Samples per pixel within one segment."""
         return 1 if self.planar == SEPARATE else self.samples
 
+    @cached_property
+    def contiguous(self) -> bool:
+        """Whether the samples lie in the file as in memory, as one block of rows."""
+        plain = self.compression == NONE and self.bits >= 8 and not self.reversed_bits
+        if not plain or self.segment[1] != self.width or self.planar == SEPARATE:
+            return False
+        rows = self.segment[0] * self.stored_row_bytes()
+        return all(offset == self.offsets[0] + number * rows for number, offset in enumerate(self.offsets))
+
     def segments(self) -> Iterator[tuple[int, int, int, int]]:
         """(plane of samples, top, left, stored rows) of every segment, in file order."""
         for plane, row, column in product(*map(range, self.grid)):
@@ -107,50 +122,93 @@ class Layout:
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def read_layout(source: Source, layout: Layout, plane: int = 0) -> list[Page]:
-    """Decode one picture of a directory: its page, or one page for each sample of a pixel."""
-    contiguous = layout.compression == NONE and layout.bits >= 8 and _is_contiguous(layout)
-    samples = _read_contiguous(source, layout, plane) if contiguous else _read_segments(source, layout)
-    return _to_pages(source.name, layout, samples)
+class PixelReader:
+    """Reads pages of a file, or parts of them, with one tifffile; the segments decoded last for parts stay at hand."""
 
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._page: tuple[int, Any] = (-1, None)  # where a directory lies, and tifffile's page of it
+        self._recent: OrderedDict[tuple[int, int], Pixels] = OrderedDict()  # segments by directory and number
+        self._recent_bytes = 0
 
-def _is_contiguous(layout: Layout) -> bool:
-    """Whether the uncompressed segments lie in the file as one block of rows."""
-    if layout.segment[1] != layout.width or layout.reversed_bits or layout.planar == SEPARATE:
-        return False
-    rows = layout.segment[0] * layout.stored_row_bytes()
-    return all(offset == layout.offsets[0] + number * rows for number, offset in enumerate(layout.offsets))
+    def read(self, layout: Layout, number: int, rows: slice, columns: slice) -> Page:
+        """A part of a page of a directory."""
+        plane, shown = (0, slice(number, number + 1)) if layout.sample_pages else (number, slice(0, layout.samples))
+        if layout.contiguous:
+            shape = (layout.height, layout.width, layout.samples)
+            offset = layout.offsets[0] + plane * layout.height * layout.stored_row_bytes()
+            stored = self._source.window(offset, shape, layout.dtype.newbyteorder(layout.order), rows, columns)
+            samples = stored.astype(layout.dtype, copy=False)[:, :, shown]
+        else:
+            with file_errors(self._source.name):
+                samples = self._read_segments(layout, shown, rows, columns)
+        return _to_page(self._source.name, layout, samples)
 
+    def _read_segments(self, layout: Layout, shown: slice, rows: slice, columns: slice) -> Pixels:
+        """Some samples of a part of a page, as (H, W, S), from the strips or tiles that touch it."""
+        shape = (rows.stop - rows.start, columns.stop - columns.start, shown.stop - shown.start)
+        samples = np.empty(shape, layout.dtype)
+        separate, (high, wide) = layout.planar == SEPARATE, layout.segment
+        whole = shape[:2] == (layout.height, layout.width) and (separate or not layout.sample_pages)
+        planes = range(shown.start, shown.stop) if separate else range(1)
+        down, across = (range(a.start // side, -(-a.stop // side)) for a, side in ((rows, high), (columns, wide)))
+        for plane, row, column in product(planes, down, across):
+            block = self._segment(layout, plane, row, column, keep=not whole)
+            top, left = row * high - rows.start, column * wide - columns.start  # of the segment in the part
+            own = slice(plane - shown.start, plane - shown.start + 1) if separate else slice(None)
+            part = samples[max(0, top) : top + high, max(0, left) : left + wide, own]
+            seen = block[max(0, -top) :, max(0, -left) :, slice(None) if separate else shown]
+            np.copyto(part, seen[: part.shape[0], : part.shape[1]], casting="safe")
+        return samples
 
-def _read_contiguous(source: Source, layout: Layout, plane: int) -> Pixels:
-    """One uncompressed block as (H, W, S); very large ones are mapped from the file."""
-    shape = (layout.height, layout.width, layout.samples)
-    offset = layout.offsets[0] + plane * layout.height * layout.stored_row_bytes()
-    return source.array(offset, shape, layout.dtype.newbyteorder(layout.order)).astype(layout.dtype, copy=False)
+    def _segment(self, layout: Layout, plane: int, row: int, column: int, *, keep: bool) -> Pixels:
+        """What a strip or tile holds of the page, as (H, W, S), decoded now or lately; with `keep` it stays at hand."""
+        _, down, across = layout.grid
+        key = layout.place, (plane * down + row) * across + column
+        if key in self._recent:
+            self._recent.move_to_end(key)
+            return self._recent[key]
+        inside = layout.height - row * layout.segment[0], layout.width - column * layout.segment[1]
+        high, wide = min(layout.segment[0], inside[0]), min(layout.segment[1], inside[1])
+        block = self._decode(layout, key[1], layout.segment[0] if layout.tiled else high)[:high, :wide]
+        if block.shape != (high, wide, layout.segment_samples):
+            raise damaged(self._source.name, "a block of pixels is too short")
+        if keep:
+            self._recent[key] = block
+            self._recent_bytes += block.nbytes
+            rows = layout.height if layout.sample_pages else min(layout.segment[0], layout.height)
+            most = max(RECENT_BYTES, rows * layout.width * layout.samples * layout.dtype.itemsize)
+            while self._recent_bytes > most and len(self._recent) > 1:
+                self._recent_bytes -= self._recent.popitem(last=False)[1].nbytes
+        return block
 
+    def _decode(self, layout: Layout, index: int, rows: int) -> Pixels:
+        """Segment `index` of a directory, with so many stored rows."""
+        import tifffile
 
-def _read_segments(source: Source, layout: Layout) -> Pixels:
-    """Decode strips or tiles, each by itself, with tifffile to (H, W, S)."""
-    import logging
+        handle = self._file.filehandle
+        if self._page[0] != layout.place:
+            handle.seek(layout.place)
+            page = tifffile.TiffPage(self._file, 0)
+            if layout.compression in (NONE, PACKBITS):
+                page.predictor = NO_PREDICTOR  # they do not heed the tag
+            self._page = layout.place, page
+            self._recent.clear()
+            self._recent_bytes = 0
+        handle.seek(layout.offsets[index])
+        return _decode_segment(self._page[1], layout, handle.read(layout.counts[index]), index, rows)
 
-    import tifffile
+    @cached_property
+    def _file(self) -> Any:
+        """The file as tifffile sees it, open as long as this reader is used."""
+        import logging
 
-    logging.getLogger("tifffile").addHandler(logging.NullHandler())
-    samples = np.empty((layout.height, layout.width, layout.samples), layout.dtype)
-    with file_errors(source.name), source.open() as stream, tifffile.TiffFile(stream) as file:
-        file.filehandle.seek(layout.place)
-        page = tifffile.TiffPage(file, 0)
-        if layout.compression in (NONE, PACKBITS):
-            page.predictor = NO_PREDICTOR  # they do not heed the tag
-        for index, (plane, top, left, rows) in enumerate(layout.segments()):
-            stream.seek(layout.offsets[index])
-            block = _decode_segment(page, layout, stream.read(layout.counts[index]), index, rows)
-            part = samples[top : top + rows, left : left + layout.segment[1], plane : plane + layout.segment_samples]
-            shown = block[: part.shape[0], : part.shape[1]]
-            if shown.shape != part.shape:
-                raise damaged(source.name, "a block of pixels is too short")
-            np.copyto(part, shown, casting="safe")
-    return samples
+        import tifffile
+
+        logging.getLogger("tifffile").addHandler(logging.NullHandler())
+        stream = self._source.open()
+        weakref.finalize(self, stream.close)
+        return tifffile.TiffFile(stream)
 
 
 def _decode_segment(page: Any, layout: Layout, raw: bytes, index: int, rows: int) -> Pixels:
@@ -169,13 +227,11 @@ def _decode_segment(page: Any, layout: Layout, raw: bytes, index: int, rows: int
     return np.asarray(block[0])
 
 
-def _to_pages(name: str, layout: Layout, samples: Pixels) -> list[Page]:
-    """Split (H, W, S) samples into pages, with palettes and low depths expanded."""
-    if layout.sample_pages:
-        return [(_shown(name, layout, samples[:, :, [index]]), None) for index in range(layout.samples)]
+def _to_page(name: str, layout: Layout, samples: Pixels) -> Page:
+    """(H, W, S) samples of a page as its colours and what stands beside them, palettes and low depths expanded."""
     colour, extra = samples[:, :, : layout.colours], np.ascontiguousarray(samples[:, :, layout.colours :])
     beside = extra[:, :, 0] if layout.extra_samples == 1 else extra
-    return [(_shown(name, layout, colour), beside if layout.extra_samples else None)]
+    return _shown(name, layout, colour), beside if layout.extra_samples else None
 
 
 def _shown(name: str, layout: Layout, samples: Pixels) -> Pixels:
@@ -193,24 +249,19 @@ def _shown(name: str, layout: Layout, samples: Pixels) -> Pixels:
 # --- writing ------------------------------------------------------------------------------------------
 
 
-def _block(
-    layout: Layout, pages: list[Pixels], extra: Pixels | None, plane: int, top: int, left: int, rows: int
-) -> Pixels:
-    """The samples of one segment as (rows, width, samples); tiles are padded with their edge values."""
-    window = (slice(top, top + rows), slice(left, left + layout.segment[1]))
-    parts = [page[window] for page in pages]
-    if layout.photometric == WHITE_IS_ZERO and layout.dtype.kind == "u":
-        parts = [~part for part in parts]
-    if extra is not None:
-        parts.append(extra[window])
-    columns = [part if part.ndim == 3 else part[:, :, np.newaxis] for part in parts]
-    samples = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=2)
-    if layout.planar == SEPARATE:
-        samples = samples[:, :, plane : plane + 1]
-    missing = (rows - samples.shape[0], layout.segment[1] - samples.shape[1])
-    if any(missing):
-        samples = np.pad(samples, ((0, missing[0]), (0, missing[1]), (0, 0)), mode="edge")
-    return samples
+def _samples(layout: Layout, colours: list[Pixels], extra: Pixels | None) -> Pixels:
+    """Rows of the pages of a directory as the samples that are stored, (H, W, S)."""
+    parts = [~part for part in colours] if layout.photometric == WHITE_IS_ZERO and layout.dtype.kind == "u" else colours
+    parts = [part if part.ndim == 3 else part[:, :, np.newaxis] for part in (*parts, extra) if part is not None]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
+
+
+def _padded(block: Pixels, layout: Layout) -> Pixels:
+    """The samples of a segment; those of tiles beyond the page repeat its edge."""
+    missing = (layout.segment[0] - block.shape[0], layout.segment[1] - block.shape[1])
+    if not layout.tiled or not any(missing):
+        return block
+    return np.pad(block, ((0, missing[0]), (0, missing[1]), (0, 0)), mode="edge")
 
 
 def _encode(block: Pixels, layout: Layout) -> bytes:
@@ -230,10 +281,45 @@ def _encode(block: Pixels, layout: Layout) -> bytes:
     return bytes(getattr(imagecodecs, _ENCODERS[layout.compression])(rows))
 
 
-def write_segments(
-    stream: BinaryIO, layout: Layout, pages: list[Pixels], extra: Pixels | None
-) -> tuple[list[int], list[int]]:
-    """Write the pixels of one directory at the stream's position; return offsets and byte counts."""
+def write_segments(stream: BinaryIO, layout: Layout) -> Generator[int, Page, tuple[list[int], list[int]]]:
+    """Write the pages of one directory at the stream's position; return offsets and byte counts of the segments.
+
+    The rows that are asked for are written at once, but for sample pages, which need each other.
+    """
     start = stream.tell()
-    counts = [stream.write(_encode(_block(layout, pages, extra, *place), layout)) for place in layout.segments()]
+    if layout.compression == NONE and not layout.tiled and layout.planar == CONTIGUOUS and not layout.sample_pages:
+        for rows in row_steps(layout.height, layout.stored_row_bytes()):
+            colour, extra = yield rows
+            stream.write(_encode(_samples(layout, [colour], extra), layout))
+        counts = [rows * layout.stored_row_bytes() for _, _, _, rows in layout.segments()]
+    else:
+        counts = yield from _write_rows_of_segments(stream, layout)
     return list(accumulate(counts[:-1], initial=start)), counts
+
+
+def _write_rows_of_segments(stream: BinaryIO, layout: Layout) -> Generator[int, Page, list[int]]:
+    """Write the segments of a directory as their rows come; return their byte counts."""
+    pages: list[Pixels] = []
+    for _ in range(layout.samples if layout.sample_pages else 0):
+        pages.append((yield layout.height)[0])
+    planes, down, across = layout.grid
+    (high, wide), counts = layout.segment, np.zeros(layout.grid, np.int64)
+    with SpooledTemporaryFile(RECENT_BYTES) as later:  # the planes of samples after the first
+        places = {}
+        for row in range(down):
+            rows = slice(row * high, min((row + 1) * high, layout.height))
+            colours, extra = [page[rows] for page in pages], None
+            if not layout.sample_pages:
+                colour, extra = yield rows.stop - rows.start
+                colours = [colour]
+            samples = _samples(layout, colours, extra)
+            for plane, column in product(range(planes), range(across)):
+                block = samples[:, column * wide : (column + 1) * wide]
+                block = block[:, :, plane : plane + 1] if layout.planar == SEPARATE else block
+                if column == 0:
+                    places[plane, row] = later.tell()
+                counts[plane, row, column] = (later if plane else stream).write(_encode(_padded(block, layout), layout))
+        for plane, row in product(range(1, planes), range(down)):
+            later.seek(places[plane, row])
+            stream.write(later.read(int(counts[plane, row].sum())))
+    return [int(count) for count in counts.ravel()]

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 
@@ -19,13 +19,6 @@ LOSSLESS_EFFORT = 25  # more takes many times as long for a file that is hardly 
 _EXIF = b"Exif\x00\x00"
 _IMAGE_CHUNKS = {b"VP8 ", b"VP8L", b"ALPH"}
 _FLAGS = {b"ICCP": 0x20, b"ALPH": 0x10, b"EXIF": 0x08, b"XMP ": 0x04}
-
-
-class WebpExtras(NamedTuple):
-    """Whether the file was lossless, and its other chunks."""
-
-    lossless: bool
-    chunks: tuple[Chunk, ...]
 
 
 def read(source: Source) -> Picture:
@@ -48,8 +41,8 @@ def read(source: Source) -> Picture:
     spec = PageSpec(height, width, 3, np.dtype(np.uint8), int(alpha))
     source.check_size(width, height, width * height * (3 + spec.extra))
     others = tuple((kind, body) for kind, body in chunks if kind not in _IMAGE_CHUNKS | {b"VP8X"})
-    extras = WebpExtras(image == b"VP8L", others)
-    return Picture(source.name, (spec,), lambda _: _page(source, alpha), _metadata(others), extras)
+    native = (image == b"VP8L", others)  # whether it is lossless, and what is carried over
+    return Picture(source.name, (spec,), lambda _: _page(source, alpha), _metadata(others), native)
 
 
 def _page(source: Source, has_alpha: bool) -> Page:
@@ -62,7 +55,7 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     """Write one page of 8-bit RGB with optional alpha; grey is written as equal red, green and blue."""
     import imagecodecs
 
-    lossless, chunks = picture.native or WebpExtras(picture.format != "jpeg", _chunks_from(picture.metadata))
+    lossless, chunks = picture.native or (picture.format != "jpeg", _chunks_from(picture.metadata))
     level = LOSSLESS_EFFORT if lossless else QUALITY
     rgb = np.dstack((colour, colour, colour)) if colour.ndim == 2 else colour
     encoded = bytes(imagecodecs.webp_encode(join_alpha(rgb, alpha), level, lossless=lossless))
@@ -115,8 +108,7 @@ def _metadata(chunks: tuple[Chunk, ...]) -> Metadata:
     """What other formats can hold as well."""
     found = dict(reversed(chunks))
     exif = found.get(b"EXIF", b"").removeprefix(_EXIF) or None
-    dpi = exif_dpi(exif) if exif is not None else None
-    return Metadata(icc=found.get(b"ICCP"), exif=exif, xmp=found.get(b"XMP "), dpi=dpi)
+    return Metadata(icc=found.get(b"ICCP"), exif=exif, xmp=found.get(b"XMP "), dpi=exif_dpi(exif))
 
 
 def _chunks_from(metadata: Metadata) -> tuple[Chunk, ...]:

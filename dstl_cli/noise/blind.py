@@ -1,0 +1,470 @@
+"""The noise of a picture, read blind from one sample of it: white, growing with brightness, or coloured.
+
+The DCT of 8x8 blocks is read on the picture and on two coarser scales. Blocks whose neighbours are calm speak for the
+noise (the block itself has no vote, so the choice does not bias the reading); from them come the power of every
+frequency, and its change with brightness. Three questions follow:
+* Is it white? Then the reader of white noise (`noise.estimate`), which is better at that, gives the number.
+* Does it follow the level? Then a line a x + b through the variances at the highest frequencies is its level function.
+* Is it coloured, as after demosaicing, resampling or JPEG? Where the calm blocks look like Gaussian noise, they are
+  believed. Elsewhere textures are taken for noise easily, and cameras differ far less than textures: the evidence for
+  noise decides how much comes in, and the amplitude is drawn towards what cameras have.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter
+
+from dstl_cli.noise.estimate import LOWER_RATIO, NoiseEstimate, estimate_channels, joint_warnings
+from dstl_cli.noise.model import NoiseModel, SpectralChannel, SpectralNoise, WhiteNoise
+from dstl_cli.pixels.colour import in_working_basis, working_channel
+from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.planes import Plane
+from dstl_cli.pixels.scales import NOISE_GAIN, halved
+from dstl_cli.transforms.bases import dct_matrix
+
+Pixels = NDArray[np.generic]
+Array = NDArray[np.float64]
+Array32 = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+
+BLOCK, STEP = 8, 4  # side of the blocks, and from one to the next
+SCALES = 3
+BINS = (8, 6, 3)  # of brightness, on the three scales
+MOST_PIXELS = 1_200_000  # a larger picture is read in windows of this side, evenly spread
+WINDOW = 384
+LEAST_SIDE = 64  # of a scale that is read
+FEWEST_BLOCKS = 50
+CALM_SHARE = 0.15  # of the blocks of a bin that speak
+ROUNDS = 5
+CLIPPED_SHARE = 0.1  # a block with more clipped pixels says nothing
+QUANTILE, CHI_QUANTILE = 0.2, 0.0642  # where the spectrum starts: this quantile of a squared coefficient and of chi^2
+CHI_MEDIAN = 0.455  # median of chi^2 with one degree of freedom
+WINSOR = 9.0  # powers beyond three deviations count as three deviations
+STEEPEST_LEVEL = 3.0  # a bin's energy relative to that of the calmest third: more is texture
+
+RADIUS = np.hypot(*np.divmod(np.arange(BLOCK**2), BLOCK))  # of a coefficient; 2 * BLOCK of them are a cycle per pixel
+NEIGHBOURS = np.pad(np.zeros((1, 1), bool), 2)
+NEIGHBOURS[::2, ::2] = True  # the eight disjoint neighbours of a block ...
+NEIGHBOURS[2, 2] = False  # ... without itself
+
+FLAT_SLOPES = (0.5, 0.45)  # steepest log deviation over log frequency of white noise: middle to fine, fine to finest
+LEAST_WHITE = 0.6  # grey levels: rounding alone leaves 0.29
+LEAST_READ = 0.7  # a white reading below this says nothing about real noise
+CORRELATED = 0.45  # power of the chrominances over that of the luminance; 0.7 and more where colours are independent
+THIN_SLOPE, THIN_LEAST = 0.6, 3.0  # white noise that JPEG has thinned out: its slope at most, grey levels at least
+THIN_MEDIAN = 0.68  # deviation by medians over that by means: 0.50 to 0.62 for noise of 12 at quality 75 on four grey
+# pictures, 0.87 and more without JPEG on fourteen
+THIN_READ = 0.75  # the same for the reader's: 0.44 to 0.68, and 0.6 (grass) and more
+LEVEL_RATIO = 1.5  # variances at bright and dark levels that differ by less are taken as equal (white noise: 1.2)
+LEVEL_SCATTER = 0.4  # largest median |log| of the bins' variances over the line; textures scatter more
+MARGIN = 1.02  # deviations that follow the level are raised by this ...
+TAIL_MARGIN = 0.06  # ... and by this for each unit of kurtosis above 3: few photons are not Gaussian (4 to 40 in the
+MOST_MARGIN = 1.14  # calm blocks of confocal pictures), and rare high values survive; chosen on 16 micrographs
+BIN_TRUST, BIN_EXCESS = 1.3, 1.1  # a bin's variance counts as far as it is within these factors of the line
+FLAT_UNTIL = 0.25  # cycles per pixel: below, noise that hides the picture is taken to grow ...
+LEVEL_GROWTH = 0.2  # ... as f^-0.2, which asks for the coarser scales: 0.1 dB on twelve micrographs
+DARKEST_SHARE = 0.3  # of the variance in the darkest bin, that darker blocks have at least
+HIDING = (
+    0.5  # of the picture's contrast: that much noise hides it (the engine's 30 for white noise at a contrast of 60)
+)
+PINBALL = 0.35  # quantile of the line through the bins' variances: texture only adds
+
+GAUSSIAN_TAILS, GAUSSIAN_SPREAD = 3.5, 0.42  # calm blocks of wide-field micrographs: 3.1, 0.30; of grass: 4.7, 0.64
+REFERENCE = 5.2 / (4 * BLOCK)  # cycles per pixel: the band of the first coarser scale that is believed
+GROWTH = 0.3  # towards coarse scales a camera's noise grows as f^-0.3 at most (measured: 1.2 to 1.5 per octave in
+# the raw difference, of which flicker is a part); what grows faster is picture
+BELIEVED_FLOOR = (
+    0.5  # of its deviation: the floor that gained most (0.3 dB) of 0, 0.3, 0.5 on four wide-field micrographs
+)
+STEEPEST_GROWTH = 0.6  # the same where the calm blocks look Gaussian: wide-field micrographs have 0.4 to 0.7
+
+CAMERA = 10.0  # a camera's noise at the reference band, as white noise: 5 to 16 in nine of ten at ISO 800 to 12800
+CAMERA_PULL = 0.25  # exponent of the reading's ratio to it: better than 1 on four sets of photographs (noise.md)
+BAND_RATIO = 1.25  # of the noise at the middle band, which that number is of, to that at the reference band
+# Evidence for noise by logistic regression on 50 pairs of noisy and clean photographs (`_evidence` has the features)
+# and 18 clean pictures. With each camera left out in turn, 8 of the 50 noisy and 2 of the 50 clean photographs are on
+# the wrong side of one half, and with the clean pictures left out 4 of the 18: hence a ramp that begins low.
+EVIDENCE = (-1.02, 2.61, 0.99, -1.27, -1.64, -0.82)
+GREY_ODDS = 1.5  # grey pictures are seldom a camera's: so much less in the logarithm of the odds
+EVIDENCE_RAMP = (0.1, 0.35)  # probabilities between which noise comes in
+LEAST_AMPLITUDE = 1.0  # grey levels; less is not worth a change
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The blocks of one scale, (N,) of them; powers are in units in which white noise has one power at all scales."""
+
+    powers: Array32  # (N, channels, 64) squared coefficients
+    brightness: Array32  # (N,) mean of the luminance, in units
+    usable: Flags
+    grids: tuple[tuple[int, int], ...]  # rows and columns of blocks in each window
+
+    def joined(self, other: "_Blocks") -> "_Blocks":
+        """The blocks of two windows."""
+        both = zip(_parts(self), _parts(other), strict=True)
+        powers, brightness, usable = (np.concatenate(pair) for pair in both)
+        return _Blocks(powers, brightness, usable, self.grids + other.grids)
+
+
+def _parts(blocks: _Blocks) -> tuple[Array32, Array32, Flags]:
+    return blocks.powers, blocks.brightness, blocks.usable
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the calm blocks of one scale say, as powers of white noise."""
+
+    spectrum: Array  # (channels, 64) means
+    robust: Array  # (channels, 64) by medians: what most blocks have
+    centres: Array  # (bins,) brightness
+    energies: Array  # (bins,) of the luminance, relative, at radius 3 and above
+    finest: Array  # (bins,) power of the luminance at radius 7 and above
+    finest_median: Array  # (bins,) the same in the median block
+    darkest: float  # brightness of a block, clipped ones included
+    contrast: float  # deviation of the brightness of all blocks
+    spread: float  # deviation of the logarithm of the blocks' energies: 0.2 to 0.3 for stationary noise
+    tails: float  # kurtosis of the coefficients: 3 for a Gaussian
+
+    def level(self, low: float, high: float, *, robust: bool = False) -> float:
+        """Deviation of the luminance between two radii."""
+        powers = self.robust[0] if robust else self.spectrum[0]
+        return math.sqrt(float(powers[(low <= RADIUS) & (high >= RADIUS)].mean()))
+
+    def slope(self, *, robust: bool = False) -> float:
+        """Of the logarithm of the luminance's deviation from the middle to the fine frequencies, downwards."""
+        least = 1 / 12 if robust else 0.0  # rounding
+        fine, middle = (
+            math.hypot(self.level(*radii, robust=robust), math.sqrt(least)) for radii in ((5, 8.5), (2.5, 4.5))
+        )
+        return math.log(middle / fine) / math.log(6.6 / 3.5)
+
+
+def estimate_model(sample: Pixels, depth: Depth | None = None) -> tuple[NoiseModel, tuple[str, ...]]:
+    """The noise of a picture from a sample of it, (H, W) or (H, W, 3), in units of the depth; and what to say of it.
+
+    Pictures without a range (floats) have no scale that a camera's noise could be told on: there only what looks like
+    stationary noise is read, and white noise otherwise.
+    """
+    own = depth or Depth.of(sample.dtype)
+    estimates = estimate_channels(sample, own)
+    sigmas = [estimate.sigma / own.unit for estimate in estimates]
+    white = WhiteNoise(tuple(sigmas if sample.ndim == 2 else in_working_basis(sigmas)))
+    model = _coloured(sample, own, estimates, white)
+    return model, joint_warnings(estimates, *(() if model is white else ("size", "saturation")))
+
+
+def _coloured(sample: Pixels, own: Depth, estimates: list[NoiseEstimate], white: WhiteNoise) -> NoiseModel:
+    """The model where the noise is not white, or JPEG has thinned it out; else the white one."""
+    readings = read_scales(sample, own)
+    if not readings:
+        return white
+    grey, count = _grey_level(sample, own), len(estimates)
+    if _thinned(readings[0], white.sigmas[0], grey) and _following_level(readings[0], count) is None:
+        return WhiteNoise((readings[0].level(4, 5.5),) * len(white.sigmas))
+    agrees = all(e.lower <= LOWER_RATIO * e.fine and e.sigma >= LEAST_READ * grey * own.unit for e in estimates)
+    if agrees and sample.ndim == 3:
+        white = _with_correlated_colours(white, readings[0])
+    if agrees or _looks_white(readings[0], grey):
+        return _following_level(readings[0], count) or white
+    if len(readings) < 2:
+        return white
+    if _looks_gaussian(readings[0]):
+        return _believed(readings)
+    camera = _camera_noise(readings, count) if own.data_range is not None else None
+    return camera or white
+
+
+def _grey_level(sample: Pixels, depth: Depth) -> float:
+    """One of 255 grey levels, in units: for floats, which have no range, of the span of their values."""
+    if depth.data_range is not None:
+        return 1.0
+    return (float(sample.max()) - float(sample.min())) / 255 / depth.unit
+
+
+# Blocks of three scales
+
+
+def read_scales(sample: Pixels, depth: Depth) -> list[Reading]:
+    """What the calm blocks say on each scale, finest first; as far as there are enough of them."""
+    scales: list[_Blocks] = []
+    for window in _windows(sample):
+        for scale, blocks in enumerate(_window_blocks(window, depth)):
+            if scale == len(scales):
+                scales.append(blocks)
+            else:
+                scales[scale] = scales[scale].joined(blocks)
+    readings = []
+    for blocks, bins in zip(scales, BINS, strict=False):
+        if np.count_nonzero(blocks.usable) < FEWEST_BLOCKS:
+            break
+        readings.append(_read(blocks, bins))
+    return readings
+
+
+def _windows(sample: Pixels) -> Iterator[Pixels]:
+    """The sample, or where it is large, evenly spread windows of it."""
+    height, width = sample.shape[:2]
+    if height * width <= MOST_PIXELS:
+        yield sample
+        return
+    tall, wide = min(WINDOW, height), min(WINDOW, width)
+    count = max(1, MOST_PIXELS // (tall * wide))
+    down = max(1, min(round(math.sqrt(count * height / width)), count))
+    across = max(1, count // down)
+    for top in np.linspace(0, height - tall, down).astype(int):
+        for left in np.linspace(0, width - wide, across).astype(int):
+            yield sample[top : top + tall, left : left + wide]
+
+
+def _window_blocks(window: Pixels, depth: Depth) -> Iterator[_Blocks]:
+    """The blocks of one window on each scale that is large enough."""
+    channels = range(1 if window.ndim == 2 else 3)
+    planes = [Plane.whole(working_channel(window, c, depth).astype(np.float32)) for c in channels]
+    clipped = Plane.whole(_clipped(window, depth))
+    for scale in range(SCALES):
+        if min(planes[0].shape) < (BLOCK if scale == 0 else LEAST_SIDE):
+            return
+        yield _blocks_of([plane.values for plane in planes], clipped.values, scale)
+        planes, clipped = [halved(plane) for plane in planes], halved(clipped)
+
+
+def _clipped(window: Pixels, depth: Depth) -> Array32:
+    """1 where a pixel is at a limit of the range in any colour."""
+    limits = depth.stored_range
+    if limits is None:
+        return np.zeros(window.shape[:2], np.float32)
+    flags = (window == limits[0]) | (window == limits[1])
+    return np.asarray(flags if window.ndim == 2 else flags.any(axis=2), dtype=np.float32)
+
+
+def _blocks_of(planes: list[Array32], clipped: Array32, scale: int) -> _Blocks:
+    """All blocks of planes of one scale."""
+    transform = dct_matrix(BLOCK).T.astype(np.float32)
+    cut = [sliding_window_view(plane, (BLOCK, BLOCK))[::STEP, ::STEP] for plane in planes]
+    grid = cut[0].shape[:2]
+    coefficients = [part.reshape(-1, BLOCK**2) @ transform for part in cut]
+    powers = np.stack([part**2 for part in coefficients], axis=1) / np.float32(NOISE_GAIN ** (2 * scale))
+    share = sliding_window_view(clipped, (BLOCK, BLOCK))[::STEP, ::STEP].mean(axis=(2, 3)).ravel()
+    flat = powers[:, 0, 1:].sum(axis=1) < 1e-11 * np.maximum(powers[:, 0, 0], 1e-30)
+    brightness = np.asarray(coefficients[0][:, 0] / BLOCK, dtype=np.float32)
+    return _Blocks(powers.astype(np.float32), brightness, (share < CLIPPED_SHARE) & ~flat, ((grid[0], grid[1]),))
+
+
+def _read(blocks: _Blocks, bins: int) -> Reading:
+    """Spectrum and level function of the calm blocks, alternating with the choice of the blocks."""
+    edges = np.quantile(blocks.brightness[blocks.usable], np.linspace(0, 1, bins + 1)[1:-1])
+    bin_of = np.searchsorted(edges, blocks.brightness)
+    start = np.quantile(blocks.powers[blocks.usable], QUANTILE, axis=0) / CHI_QUANTILE
+    least = 1e-6 * float(start[:, 1:].max()) + 1e-30
+    spectrum, factors = np.maximum(start, least), np.ones(bins)
+    for _ in range(ROUNDS):
+        energies = (blocks.powers[:, :, 1:] / spectrum[:, 1:].astype(np.float32)).mean(axis=(1, 2)) / factors[bin_of]
+        calm = _calm(blocks, energies, bin_of, bins)
+        own = bin_of[calm]
+        powers = blocks.powers[calm] / factors[own][:, None, None]
+        spectrum = np.maximum(np.minimum(powers, WINSOR * spectrum).mean(axis=0), least)
+        coarse = RADIUS >= 3
+        energy = (blocks.powers[calm][:, 0, coarse] / spectrum[0, coarse]).mean(axis=1)
+        factors = _level_energies(energy, own, bins)
+    finest = blocks.powers[calm][:, 0, RADIUS >= 7].mean(axis=1)
+    band = (RADIUS >= 3) & (RADIUS <= 6)
+    tails = (powers[:, 0, band] ** 2).mean(axis=0) / np.maximum(powers[:, 0, band].mean(axis=0) ** 2, least**2)
+    return Reading(
+        spectrum=spectrum,
+        robust=np.median(powers, axis=0) / CHI_MEDIAN,
+        centres=np.array([blocks.brightness[blocks.usable & (bin_of == k)].mean() for k in np.unique(own)]),
+        energies=factors[np.unique(own)],
+        finest=np.array([finest[own == k].mean() for k in np.unique(own)]),
+        finest_median=np.array([np.median(finest[own == k]) for k in np.unique(own)]),
+        darkest=float(blocks.brightness.min()),
+        contrast=float(blocks.brightness[blocks.usable].std()),
+        spread=float(np.std(np.log(np.maximum(energies[calm], 1e-6)))),
+        tails=float(np.median(tails)),
+    )
+
+
+def _calm(blocks: _Blocks, energies: Array, bin_of: NDArray[np.intp], bins: int) -> Flags:
+    """In each bin of brightness the blocks whose worst neighbour is the least."""
+    known = np.where(blocks.usable, energies, np.inf)
+    worst, start = np.empty(len(known)), 0
+    for rows, columns in blocks.grids:
+        part = slice(start, start + rows * columns)
+        around = maximum_filter(known[part].reshape(rows, columns), footprint=NEIGHBOURS, mode="nearest")
+        worst[part] = np.minimum(around.ravel(), 1e30)
+        start = part.stop
+    chosen = np.zeros(len(known), bool)
+    for number in range(bins):
+        members = np.flatnonzero(blocks.usable & (bin_of == number))
+        if len(members):
+            chosen[members[worst[members] <= np.quantile(worst[members], CALM_SHARE)]] = True
+    return chosen
+
+
+def _level_energies(energy: Array, own: NDArray[np.intp], bins: int) -> Array:
+    """Median energy of the calm blocks of each bin, held where texture raises it, with a mean of 1 over the blocks."""
+    medians = np.ones(bins)
+    for number in np.unique(own):
+        medians[number] = max(float(np.median(energy[own == number])), 1e-6)
+    calmest = np.sort(medians)[: max(1, bins // 3)].mean()
+    held = np.minimum(medians, STEEPEST_LEVEL * calmest)
+    return np.asarray(held / held[own].mean())
+
+
+# White, or following the level
+
+
+def _looks_white(finest: Reading, grey: float) -> bool:
+    """Whether the spectrum is flat and more than rounding."""
+    steep = math.log(finest.level(4, 5.5) / finest.level(7, 9.9)) / math.log(8 / 4.8)
+    return finest.slope() < FLAT_SLOPES[0] and steep < FLAT_SLOPES[1] and finest.level(7, 9.9) > LEAST_WHITE * grey
+
+
+def _thinned(finest: Reading, sigma: float, grey: float) -> bool:
+    """Whether the fine frequencies of white noise are gone from some blocks and left in others, as JPEG leaves them.
+
+    The smoothest blocks, which the reader of white noise looks at, and the median block then have less than the mean.
+    """
+    fine, median = finest.level(7, 9.9), finest.level(7, 9.9, robust=True)
+    flat = finest.slope() < THIN_SLOPE and fine > THIN_LEAST * grey
+    return flat and median < THIN_MEDIAN * fine and sigma < THIN_READ * fine
+
+
+def _with_correlated_colours(white: WhiteNoise, finest: Reading) -> WhiteNoise:
+    """White noise where red, green and blue share it, as after JPEG with halved chrominances.
+
+    The highest frequencies, where it was read, then hold it in the luminance: the sum over the three channels stays.
+    The chrominances are taken to have as much: they have it at low frequencies, and little else is at high ones.
+    """
+    powers = finest.spectrum[:, RADIUS >= 7].mean(axis=1)
+    shares = powers / powers[0]
+    if shares[1:].mean() > CORRELATED:
+        return white
+    return WhiteNoise((math.hypot(*white.sigmas) / math.sqrt(float(shares.sum())),) * 3)
+
+
+def _following_level(reading: Reading, channels: int) -> SpectralNoise | None:
+    """Noise with a flat spectrum and the variance a x + b, where the bins of brightness speak for it."""
+    x, variances = reading.centres, np.maximum(reading.finest, 1e-12)
+    if len(x) < 4 or x[-1] - x[0] < 1e-6:
+        return None
+    a, b = _pinball_line(x, variances)
+    line = np.maximum(a * x + b, 0.25 * variances.min())
+    ratio = min(float(line.max() / line.min()), _line_ratio(x, reading.finest_median))  # texture raises means more
+    scatter = float(np.median(np.abs(np.log(variances / line))))
+    if ratio < LEVEL_RATIO or scatter > LEVEL_SCATTER:
+        return None
+    held = np.clip(variances, line / BIN_TRUST, line * BIN_EXCESS)
+    ends = x[-1] + (x[-1] - x[0]) * np.array([1.0, 4.0, 16.0])  # bright spots are rare: no bin of their own
+    beyond = np.maximum(a * ends + b, line[-1])
+    darkest = min(reading.darkest, float(x[0]) - 1e-3 * float(x[-1] - x[0]))  # clipped blocks, which have no bin
+    dark = max(a * darkest + b, DARKEST_SHARE * float(held[0]))
+    sigma = math.sqrt(float(line.mean()))
+    margin = min(MARGIN + TAIL_MARGIN * max(reading.tails - 3.0, 0.0), MOST_MARGIN)
+    factors = margin * np.sqrt(np.concatenate(([dark], held, beyond))) / sigma
+    knots = tuple(map(float, np.concatenate(([darkest], x, ends)))), tuple(map(float, factors))
+    growth = LEVEL_GROWTH if sigma > HIDING * reading.contrast else 0.0
+    frequencies, deviations = zip(*_grown(FLAT_UNTIL, sigma, growth), strict=True)
+    return SpectralNoise((SpectralChannel(frequencies, deviations, 0.0, *knots),) * channels)
+
+
+def _line_ratio(x: Array, variances: Array) -> float:
+    """The largest over the least value of the line through variances."""
+    held = np.maximum(variances, 1e-12)
+    a, b = _pinball_line(x, held)
+    line = np.maximum(a * x + b, 0.25 * held.min())
+    return float(line.max() / line.min())
+
+
+def _pinball_line(x: Array, y: Array) -> tuple[float, float]:
+    """The line a x + b, a >= 0, with the least pinball loss relative to y: it passes through two of the points."""
+    best = (math.inf, 0.0, float(y.mean()))
+    for i, j in combinations(range(len(x)), 2):
+        if x[i] == x[j]:
+            continue
+        a = float((y[j] - y[i]) / (x[j] - x[i]))
+        b = float(y[i] - a * x[i])
+        miss = (y - (a * x + b)) / y
+        loss = float(np.where(miss > 0, PINBALL * miss, (PINBALL - 1) * miss).sum())
+        if a >= 0:
+            best = min(best, (loss, a, b))
+    return best[1], best[2]
+
+
+# Coloured
+
+
+def _looks_gaussian(finest: Reading) -> bool:
+    """Whether the calm blocks are those of stationary Gaussian noise."""
+    return finest.tails < GAUSSIAN_TAILS and finest.spread < GAUSSIAN_SPREAD
+
+
+def _believed(readings: list[Reading]) -> SpectralNoise:
+    """The spectrum as it was read down to the reference band, and no steeper than noise can be below it."""
+    fine, coarse = readings[:2]
+    knots = [(r / 2 / BLOCK / 2, coarse.level(r - 0.75, r + 0.75)) for r in (4.5, 6.0)]
+    knots += [(r / 2 / BLOCK, fine.level(r - 0.75, r + 0.75)) for r in (4.0, 5.0, 6.0, 7.0, 8.0)]
+    frequencies, deviations = zip(*((f, max(d, 1e-9)) for f, d in knots), strict=True)
+    growth = min(max(coarse.slope(), GROWTH), STEEPEST_GROWTH)
+    lower = _grown(REFERENCE, coarse.level(4, 6.5), growth)
+    spectrum = [*lower, *((f, d) for f, d in zip(frequencies, deviations, strict=True) if f > REFERENCE)]
+    places, values = zip(*spectrum, strict=True)
+    levels = tuple(map(float, fine.centres))
+    factors = tuple(map(float, np.sqrt(fine.energies)))
+    total = SpectralChannel(places, values).deviation()
+    return SpectralNoise(
+        (SpectralChannel(places, values, BELIEVED_FLOOR * total, levels, factors),) * len(fine.spectrum)
+    )
+
+
+def _grown(frequency: float, deviation: float, growth: float = GROWTH) -> list[tuple[float, float]]:
+    """Knots of noise that has a deviation at a frequency and grows below it."""
+    return [(frequency / 2**k, deviation * 2 ** (growth * k)) for k in (4, 3, 2, 1, 0)]
+
+
+def _camera_noise(readings: list[Reading], channels: int) -> SpectralNoise | None:
+    """The noise of a camera's JPEG, as far as there is evidence for it; None where there is none.
+
+    Its floor is as high as its amplitude: the tails of what JPEG left of the fine noise reach that far.
+    """
+    low, high = EVIDENCE_RAMP
+    probability = max(_evidence(readings[0], readings[1], grey=channels == 1), _wiped_out(readings[0], readings[1]))
+    share = min(max((probability - low) / (high - low), 0.0), 1.0)
+    read = BAND_RATIO * readings[1].level(4, 6.5, robust=True)
+    amplitude = share * CAMERA * (max(read, 1e-3) / CAMERA) ** CAMERA_PULL
+    if amplitude < LEAST_AMPLITUDE:
+        return None
+    frequencies, deviations = zip(*_grown(REFERENCE, amplitude), strict=True)
+    return SpectralNoise((SpectralChannel(frequencies, deviations, amplitude),) * channels)
+
+
+def _wiped_out(fine: Reading, coarse: Reading) -> float:
+    """Evidence for strong noise that JPEG has wiped out of the fine frequencies of most blocks, 0 to 1.
+
+    The medians then fall steeply at the finest scale, and only there: white noise of 12 before JPEG at quality 75 has
+    a difference of slopes of 1.5 and more in four colour pictures; clean textures of that strength have 0.7 at most,
+    one clean photograph (a stair) 1.1.
+    """
+    curved = fine.slope(robust=True) - coarse.slope(robust=True)
+    strength = coarse.level(4, 6.5, robust=True)
+    return min(max((curved - 1.0) / 0.4, 0.0), 1.0) * min(max((strength - 10.0) / 4.0, 0.0), 1.0)
+
+
+def _evidence(fine: Reading, coarse: Reading, *, grey: bool) -> float:
+    """Probability that a picture with these readings of the two finest scales is noisy.
+
+    Noise is cut off steeply at the finest scale and flat below, textures and blurred pictures have one slope
+    everywhere: the difference of the slopes, by means and by medians. The robust amplitude is near that of cameras.
+    Noise is everywhere in the calm blocks, so that its tails are light.
+    """
+    amplitude = math.log(max(coarse.level(4, 6.5, robust=True), 0.3) / 8)
+    curved = min(max(fine.slope() - coarse.slope(), -1.0), 1.5)
+    curved_robust = min(max(fine.slope(robust=True) - coarse.slope(robust=True), -1.0), 1.5)
+    features = (1.0, curved, curved_robust, amplitude, amplitude**2, math.log(max(coarse.tails, 1.0) / 5))
+    odds = sum(w * f for w, f in zip(EVIDENCE, features, strict=True)) - (GREY_ODDS if grey else 0.0)
+    return 1 / (1 + math.exp(-odds))

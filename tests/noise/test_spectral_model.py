@@ -1,0 +1,71 @@
+"""The spectral noise model: what it says of rows, scales and levels, and that it survives JSON."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dstl_cli.noise.model import SpectralChannel, SpectralNoise, WhiteChannel, model_from_json
+from dstl_cli.pixels.planes import Plane
+from dstl_cli.pixels.scales import halved
+
+COARSE = SpectralChannel((0.02, 0.1, 0.3, 0.5), (20.0, 12.0, 4.0, 1.0))
+
+
+def simulated(channel: SpectralChannel, size: int, seed: int) -> np.ndarray:
+    """Gaussian noise with the channel's spectrum, periodic."""
+    f = np.fft.fftfreq(size)
+    radius = np.maximum(np.hypot(f[:, None], f[None, :]), 1e-6)
+    gains = np.exp(np.interp(np.log(radius), np.log(channel.frequencies), np.log(channel.deviations_at)))
+    white = np.random.default_rng(seed).standard_normal((size, size))
+    return np.fft.ifft2(np.fft.fft2(white) * gains).real
+
+
+@pytest.mark.parametrize("scale", [0, 1, 2])
+def test_deviations_are_those_of_simulated_noise(scale: int) -> None:
+    plane = Plane.whole(simulated(COARSE, 1024, 0))
+    for _ in range(scale):
+        plane = halved(plane)
+    rows = np.random.default_rng(1).standard_normal((6, 49))
+    rows -= rows.mean(axis=1, keepdims=True)
+    patches = np.lib.stride_tricks.sliding_window_view(plane.values, (7, 7))[::2, ::2].reshape(-1, 49)
+    measured = (patches @ rows.T).std(axis=0)
+    np.testing.assert_allclose(COARSE.deviations(rows, scale), measured, rtol=0.06)
+
+
+def test_a_flat_spectrum_is_white_noise() -> None:
+    flat, white = SpectralChannel((0.5,), (7.0,)), WhiteChannel(7.0)
+    rows = np.random.default_rng(0).standard_normal((20, 121))
+    np.testing.assert_allclose(flat.deviations(rows), white.deviations(rows), rtol=1e-9)
+    for scale in (1, 2):
+        np.testing.assert_allclose(flat.deviations(rows, scale), white.deviations(rows, scale), rtol=0.03)
+    assert flat.coarser_scales == 0
+    assert COARSE.coarser_scales == 2
+
+
+def test_the_floor_holds_every_coefficient_up() -> None:
+    rows = np.eye(9)[:3] - 1 / 9
+    floored = SpectralChannel(COARSE.frequencies, COARSE.deviations_at, floor=30.0)
+    np.testing.assert_allclose(floored.deviations(rows), 30.0 * np.linalg.norm(rows, axis=1), rtol=0.02)
+
+
+def test_levels_are_interpolated_and_held_beyond_the_knots() -> None:
+    channel = SpectralChannel((0.5,), (1.0,), 0.0, (10.0, 20.0), (1.0, 3.0))
+    factors = channel.level_factors(np.array([0.0, 15.0, 99.0]))
+    assert factors is not None
+    np.testing.assert_allclose(factors, [1.0, 2.0, 3.0])
+    assert COARSE.level_factors(np.zeros(2)) is None
+
+
+def test_json_there_and_back_and_a_line_for_a_person() -> None:
+    model = SpectralNoise((SpectralChannel((0.1, 0.5), (9.0, 3.0), 2.0, (0.0, 255.0), (2.0, 1.0)),) * 3)
+    assert model_from_json(json.loads(json.dumps(model.to_json()))) == model
+    assert "stronger in the shadows" in model.describe()
+    with pytest.raises(ValueError, match="usable entry"):
+        model_from_json({"kind": "spectral", "channels": [{}]})
+
+
+def test_impossible_spectra_are_refused() -> None:
+    for frequencies, deviations in (((), ()), ((0.5, 0.1), (1.0, 1.0)), ((0.1,), (0.0,)), ((0.1,), (1.0, 2.0))):
+        with pytest.raises(ValueError, match=r"\."):
+            SpectralChannel(frequencies, deviations)
