@@ -1,4 +1,4 @@
-"""`dstl evaluate`: PSNR and SSIM of pictures against clean ones, or of denoising after seeded noise was added."""
+"""`dstl evaluate`: PSNR and SSIM of pictures against clean ones, or of denoising noise that is there or was added."""
 
 import math
 from collections.abc import Mapping
@@ -18,15 +18,18 @@ from dstl_cli.learning.methods import METHODS
 from dstl_cli.transforms.canonical import CANONICAL
 
 if TYPE_CHECKING:
-    from dstl_cli.measure.trials import Configuration, Mean
+    from dstl_cli.measure.trials import Configuration, Mean, NoisePlan
     from dstl_cli.run.evaluation import Evaluation
 
 BELOW = 3  # the exit code of --min-psnr
-NOISE = "Adding noise"
+NOISE = "Denoising"
 SSIM_KINDS = ("wang", "downsampled")
 QUALITY_HELP = f"Qualities: {', '.join(QUALITIES.names)}."
 METHOD_HELP = f"Methods: {', '.join(METHODS.names)}."
 CANONICAL_HELP = f"Canonical transforms: {', '.join(CANONICAL.names)}."
+NOISE_HELP = (
+    "Noise to add: white:SIGMA, poisson:A,B (variance A x + B), camera:ISO; a comma before a name begins the next."
+)
 FILE_HELP = "Also denoise with this learnt transform; may be repeated."
 
 
@@ -41,10 +44,15 @@ def evaluate(
     *,
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="PICTURE...", help="Clean and denoised picture or folder; with --sigma: clean ones."),
+        typer.Argument(metavar="PICTURE...", help="Clean and denoised picture or folder; to denoise: only clean ones."),
     ],
     sigma: Annotated[
-        str | None, option(EVERYDAY, "Add noise of these deviations and denoise it.", metavar="X,...")
+        str | None,
+        option(EVERYDAY, "Add white noise of these deviations; with --noise, --noisy: what is told.", metavar="X,..."),
+    ] = None,
+    noise: Annotated[str | None, option(EVERYDAY, NOISE_HELP, metavar="KIND:X,...")] = None,
+    noisy: Annotated[
+        Path | None, option(EVERYDAY, "Denoise these partners of the clean picture or folder.", metavar="PATH")
     ] = None,
     recursive: options.Recursive = False,
     force: options.Force = False,
@@ -67,26 +75,26 @@ def evaluate(
 ) -> None:
     """Measure pictures against clean ones: PSNR and SSIM, for each and in the mean.
 
-    Examples: dstl evaluate clean.png denoised.png; dstl evaluate clean/ --sigma 5,10,20 --method dct,procrustes
+    Examples: dstl evaluate clean.png denoised.png; dstl evaluate clean/ --sigma 5,10,20 --method dct,procrustes;
+    dstl evaluate clean/ --noise white:20,camera:3200; dstl evaluate clean/ --noisy noisy/ --quality fast,best
     """
     if not (math.isfinite(peak) and peak > 0):
         raise UsageProblem(f"--peak takes a positive number, not {peak:g}.")
     if min_psnr is not None and not math.isfinite(min_psnr):
         raise UsageProblem(f"--min-psnr takes a number of decibels, not {min_psnr:g}.")
     options.parse_names(ssim, "--ssim", SSIM_KINDS)
-    sigmas = None if sigma is None else list(dict.fromkeys(options.parse_numbers(sigma, "--sigma")))
-    if sigmas is None and (any(settings.values()) or repeats > 1):
-        names = "--quality, --method, --canonical, --patch-size, --transform and --repeats"
-        raise UsageProblem(f"{names} need --sigma, the noise to add.")
-    from dstl_cli.measure.trials import Measures, NoisePlan
+    _check_count(inputs, sigma, noise, noisy)
+    plan = noise_plan(sigma, noise, noisy, {**settings, "seed": seed}, repeats, jobs)
+    from dstl_cli.measure.trials import Measures
     from dstl_cli.report.page import write_report
     from dstl_cli.report.tables import write_csv
     from dstl_cli.run.evaluation import Evaluation, clean_pictures, paired
 
-    plan = None
-    if sigmas is not None:
-        plan = NoisePlan(sigmas, configurations({**settings, "seed": seed}, jobs), repeats, seed)
-    pairs = (paired if plan is None else clean_pictures)(inputs, recursive=recursive)
+    if plan is None or noisy is not None:
+        partners = Path(inputs[1]) if noisy is None else noisy
+        pairs = paired(Path(inputs[0]), partners, recursive=recursive, noisy=noisy is not None)
+    else:
+        pairs = clean_pictures(inputs, recursive=recursive)
     files = [item.path for pair in pairs for item in pair if item is not None and item.path is not None]
     options.check_outputs({"--csv": csv, "--report": report}, files + (settings["transform"] or []), force=force)
     run = Evaluation(pairs, Measures(peak, ssim), plan, wants_pictures=report is not None)
@@ -107,6 +115,46 @@ def evaluate(
     if run.errors:
         raise typer.Exit(1)
     _check_floor(run.means, min_psnr)
+
+
+def _check_count(inputs: list[str], sigma: str | None, noise: str | None, noisy: Path | None) -> None:
+    """Refuse arguments that do not say what is compared with what."""
+    if noise is not None and noisy is not None:
+        raise UsageProblem("--noise adds noise to clean pictures, --noisy has some of its own; give one of them.")
+    if noisy is not None and len(inputs) != 1:
+        raise UsageProblem("--noisy goes with one clean picture or folder; give one.")
+    if sigma is None and noise is None and noisy is None and len(inputs) != 2:
+        remedy = "--sigma or --noise with the noise to add, or --noisy"
+        raise UsageProblem(f"Give a clean and a denoised picture or folder, or {remedy}.")
+
+
+def noise_plan(
+    sigma: str | None,
+    noise: str | None,
+    noisy: Path | None,
+    settings: Mapping[str, Any],
+    repeats: int = 1,
+    jobs: int | None = None,
+) -> "NoisePlan | None":
+    """What is denoised and how: the cases of noise with the configurations; None where pictures are only compared."""
+    added, seed = noise is not None or noisy is not None, settings["seed"]
+    if noisy is not None and repeats > 1:
+        raise UsageProblem("--repeats needs noise to add, --sigma or --noise.")
+    if sigma is None and not added:
+        if any(settings[key] for key in settings if key != "seed") or repeats > 1:
+            names = "--quality, --method, --canonical, --patch-size, --transform and --repeats"
+            raise UsageProblem(f"{names} need --sigma or --noise, the noise to add, or --noisy.")
+        return None
+    parts = [part for part in (sigma or "auto").split(",") if part.strip()]
+    told = list(dict.fromkeys(map(options.parse_sigma, parts)))
+    if not told or (None in told and not added):
+        what = "numbers or auto" if added else "numbers (auto needs --noise or --noisy)"
+        raise UsageProblem(f"--sigma takes {what}, separated by commas, not {sigma!r}.")
+    from dstl_cli.measure.trials import NoisePlan
+    from dstl_cli.noise.synthetic import parse_noises
+
+    noises = [None] if noise is None else options.checked(lambda noise: [*parse_noises(noise)], {"noise": noise})
+    return NoisePlan(told, configurations(settings, jobs), repeats, seed, noises)
 
 
 def configurations(settings: Mapping[str, Any], jobs: int | None = None) -> "list[Configuration]":
@@ -143,14 +191,16 @@ def _print(run: "Evaluation") -> None:
     """How the numbers are meant, and the means of each picture and of all."""
     from dstl_cli.measure.trials import mean_rows
 
-    of_noise = ["image", "sigma", "method", "noisy", "PSNR", "SSIM", "s"]
-    headings = ["image", "PSNR", "SSIM"] if run.plan is None else of_noise
+    of_noise = ["sigma", "method", "noisy", "PSNR", "SSIM", "s"]
+    headings = ["PSNR", "SSIM"] if run.plan is None else of_noise
+    headings = ["image", *(["noise"] if run.plan is not None and run.plan.noise_names else []), *headings]
     totals = run.means if len(run.titles) > 1 else []
     rows = []
     for mean in [*mean_rows(run.rows, of_each_picture=True), *totals]:
         cells = {
             "image": "mean" if mean.image is None else run.titles[mean.image, mean.page],
-            "sigma": number_or_dash(mean.sigma, "g"),
+            "noise": mean.noise or "",
+            "sigma": mean.told,
             "method": mean.method or "",
             "noisy": number_or_dash(mean.noisy_psnr, ".3f"),
             "PSNR": number_or_dash(mean.psnr, ".3f", mean.psnr_deviation),
@@ -167,7 +217,7 @@ def _check_floor(means: "list[Mean]", min_psnr: float | None) -> None:
     """Exit when a mean PSNR is below what was asked for."""
     below = [mean for mean in means if min_psnr is not None and mean.psnr < min_psnr]
     for mean in below:
-        which = "" if mean.sigma is None else f" of {mean.method} at sigma {mean.sigma:g}"
+        which = "" if mean.method is None else f" of {mean.method} at {'' if mean.noise else 'sigma '}{mean.case}"
         report_error(f"The mean PSNR{which} is {mean.psnr:.3f} dB, below the {min_psnr:g} dB of --min-psnr.")
     if below:
         raise typer.Exit(BELOW)

@@ -1,4 +1,4 @@
-"""Measuring: pictures against the clean ones, alone or after seeded noise was added and removed again; and means.
+"""Measuring: pictures against the clean ones, as they are or after denoising, with noise of their own or added; means.
 
 Everything is measured on the scale on which white is 255: 16-bit pixels are divided by 257, floats (in file units)
 multiplied by 255/peak. So PSNR has the peak 255 throughout, and equals the PSNR of the file's own numbers with their
@@ -20,7 +20,7 @@ from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.survey import Request
 from dstl_cli.measure import metrics
-from dstl_cli.noise.synthetic import add_noise
+from dstl_cli.noise.synthetic import SyntheticNoise, add_noise
 from dstl_cli.pixels.colour import check_pixels
 from dstl_cli.pixels.depth import Depth
 
@@ -45,29 +45,60 @@ class Measures:
 
 
 Configuration = tuple[str, Request]  # the name it has in tables, and how it denoises
+Case = tuple[SyntheticNoise | None, float | None]  # what is added, and the deviation that is told
 
 
 @dataclass(frozen=True)
 class NoisePlan:
-    """The noise that is added, and the ways it is removed again.
+    """What is denoised, and in which ways.
 
-    sigmas: deviations on the 0-255 scale for whole numbers, in the picture's own units for floats. The noise of a
-    repeat has the seed `seed + repeat` (from 0) whatever the configuration.
+    sigmas: what the denoiser is told, on the 0-255 scale for whole numbers, in the picture's own units for floats;
+    None: it estimates. noises: what is added to a clean picture; None: white noise of the sigma that is told, if there
+    is no noisy one. The noise of a repeat has the seed `seed + repeat` (from 0) whatever the configuration.
     """
 
-    sigmas: Sequence[float]
+    sigmas: Sequence[float | None]
     configurations: Sequence[Configuration]
     repeats: int = 1
     seed: int = 0
+    noises: Sequence[SyntheticNoise | None] = (None,)
+
+    @property
+    def cases(self) -> list[Case]:
+        """Each noise with each thing that the denoiser is told."""
+        return list(product(self.noises, self.sigmas))
+
+    @property
+    def noise_names(self) -> list[str]:
+        """The noises that are added and not white noise of the sigma that is told."""
+        return [noise.name for noise in self.noises if noise is not None]
+
+
+class OfCase:
+    """What rows and means tell of the noise."""
+
+    noise: str | None
+    sigma: float | None
+
+    @property
+    def told(self) -> str:
+        """What the denoiser was told."""
+        return "auto" if self.sigma is None else f"{self.sigma:g}"
+
+    @property
+    def case(self) -> str:
+        """The noise and what was told of it."""
+        return f"{self.noise}, sigma {self.told}" if self.noise else self.told
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One measurement; sigma to noise_seed, and noisy_psnr to seconds, are None where no noise was added."""
+class Row(OfCase):
+    """One measurement; method, and noisy_psnr to seconds, are None where nothing was denoised."""
 
     image: str
     page: int  # from 1
-    sigma: float | None = None
+    noise: str | None = None  # what was added, if not white noise of deviation sigma
+    sigma: float | None = None  # what the denoiser was told; None: nothing
     method: str | None = None
     repeat: int | None = None  # from 1
     noise_seed: int | None = None
@@ -106,49 +137,78 @@ def luma(picture: Array) -> Array:
 
 def measure_pair(name: str, page: int, clean: Pixels, estimate: Pixels, measures: Measures) -> Measurement:
     """Compare two pictures of the same size and colours; their depths may differ."""
-    sizes = []
-    for pixels in (clean, estimate):
-        check_pixels(pixels)
-        height, width = pixels.shape[:2]
-        sizes.append(f"{width} x {height} pixels in {'grey' if pixels.ndim == 2 else 'colour'}")
-    if clean.shape != estimate.shape:
-        raise ValueError(f"one has {sizes[0]}, the other {sizes[1]}.")
+    check_pair(clean, estimate)
     before, after = (with_white_at_255(pixels, measures.peak) for pixels in (clean, estimate))
     return Measurement(Row(image=name, page=page, **measures.compare(before, after)), before, after)
 
 
-def noise_trials(
-    name: str, page: int, clean: Pixels, plan: NoisePlan, measures: Measures, progress: Progress | None = None
-) -> Iterator[Measurement]:
-    """Add noise to a clean picture, denoise it and measure, for each sigma, repeat and configuration in turn.
+def check_pair(clean: Pixels, other: Pixels) -> None:
+    """Refuse two pictures that differ in size or in colours, and what is no picture."""
+    sizes = []
+    for pixels in (clean, other):
+        check_pixels(pixels)
+        height, width = pixels.shape[:2]
+        sizes.append(f"{width} x {height} pixels in {'grey' if pixels.ndim == 2 else 'colour'}")
+    if clean.shape != other.shape:
+        raise ValueError(f"one has {sizes[0]}, the other {sizes[1]}.")
 
-    The noisy picture is what a file of the clean one's depth would hold but for rounding and clipping, and is denoised
-    as such a file is; it is clipped only where it is measured, as the denoised one is, if the depth has limits.
+
+def noise_trials(
+    name: str,
+    page: int,
+    clean: Pixels,
+    plan: NoisePlan,
+    measures: Measures,
+    progress: Progress | None = None,
+    *,
+    noisy: Pixels | None = None,
+) -> Iterator[Measurement]:
+    """Denoise and measure a noisy picture, given or made of the clean one, for each case, repeat and configuration.
+
+    It is denoised as `dstl denoise` would the file, and clipped where it is measured, if its depth has limits.
     """
-    check_pixels(clean)
-    depth = Depth.of(clean.dtype)
-    exact = depth.unrounded()
+    check_pair(clean, clean if noisy is None else noisy)
     truth = with_white_at_255(clean, measures.peak)
-    sigma_unit = 1.0 if depth.data_range is None else depth.unit
-    total, done = len(plan.sigmas) * plan.repeats * len(plan.configurations), 0
-    for sigma, repeat in product(plan.sigmas, range(plan.repeats)):
-        seed = plan.seed + repeat
-        noisy = add_noise(clean, sigma * sigma_unit, seed=seed).astype(exact.dtype)
-        noisy_view = with_white_at_255(noisy, measures.peak, depth=depth)
+    total, done = len(plan.cases) * plan.repeats * len(plan.configurations), 0
+    for (noise, sigma), repeat in product(plan.cases, range(plan.repeats)):
+        trial: dict[str, Any] = {"sigma": sigma}
+        if noisy is None:
+            seed = plan.seed + repeat
+            trial |= {"noise": noise and noise.name, "repeat": repeat + 1, "noise_seed": seed}
+            pixels, depth = made_noisy(clean, (noise, sigma), seed, measures.peak)
+        else:
+            pixels, depth = noisy, Depth.of(noisy.dtype)
+        noisy_view = with_white_at_255(pixels, measures.peak, depth=depth)
         before = measures.compare(truth, noisy_view)
+        trial |= {"noisy_psnr": before["psnr"], "noisy_ssim": before["ssim"]}
         for label, request in plan.configurations:
             start = perf_counter()
             share = part_of(progress, done, total)
-            result = denoise_pixels(noisy, sigma, request, depth=exact, progress=share)
-            seconds = perf_counter() - start
+            result = denoise_pixels(pixels, sigma, request, depth=depth, progress=share)
+            known = trial | {"method": label, "seconds": perf_counter() - start}
             denoised = with_white_at_255(result.pixels, measures.peak, depth=depth)
-            trial = {"sigma": sigma, "method": label, "repeat": repeat + 1, "noise_seed": seed}
-            noise = {"noisy_psnr": before["psnr"], "noisy_ssim": before["ssim"], "seconds": seconds}
-            known: dict[str, Any] = trial | measures.compare(truth, denoised) | noise
             done += 1
             if progress is not None:
                 progress(done / total)
-            yield Measurement(Row(image=name, page=page, **known), noisy_view, denoised)
+            yield Measurement(
+                Row(image=name, page=page, **known, **measures.compare(truth, denoised)), noisy_view, denoised
+            )
+
+
+def made_noisy(clean: Pixels, case: Case, seed: int, peak: float = WHITE) -> tuple[Pixels, Depth]:
+    """A clean picture with noise, and what its numbers mean.
+
+    White noise whose deviation is told is neither rounded nor clipped; other noise gives what a file would hold: of the
+    clean one's depth, or a photograph's 8 bits.
+    """
+    (noise, sigma), depth = case, Depth.of(clean.dtype)
+    if noise is None:
+        assert sigma is not None
+        exact = depth.unrounded()
+        return add_noise(clean, sigma * depth.unit, seed=seed).astype(exact.dtype), exact
+    if noise.kind.photograph:
+        return noise.added_to(with_white_at_255(clean, peak), seed), Depth.of(np.dtype(np.uint8))
+    return depth.restore(noise.added_to(clean.astype(np.float64) / depth.unit, seed)), depth
 
 
 def warm_up(request: Request) -> None:
@@ -159,11 +219,12 @@ def warm_up(request: Request) -> None:
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(OfCase):
     """The mean of several rows. Identical pictures, whose PSNR is infinite, are counted but not in the mean PSNR."""
 
     image: str | None  # None: over all pictures
     page: int | None
+    noise: str | None
     sigma: float | None
     method: str | None
     rows: int
@@ -180,15 +241,15 @@ class Mean:
     @property
     def gain(self) -> float | None:
         """By how many dB the PSNR rose above that of the noisy picture."""
-        return None if self.noisy_psnr is None else self.psnr - self.noisy_psnr
+        return None if self.noisy_psnr is None or math.isinf(self.noisy_psnr) else self.psnr - self.noisy_psnr
 
 
 def mean_rows(rows: Iterable[Row], *, of_each_picture: bool = False) -> list[Mean]:
-    """Means for each sigma and method in the order they come, over all pictures or for each picture."""
-    groups: dict[tuple[str | None, int | None, float | None, str | None], list[Row]] = {}
+    """Means for each noise, sigma and method in the order they come, over all pictures or for each picture."""
+    groups: dict[tuple[str | None, int | None, str | None, float | None, str | None], list[Row]] = {}
     for row in rows:
         picture = (row.image, row.page) if of_each_picture else (None, None)
-        groups.setdefault((*picture, row.sigma, row.method), []).append(row)
+        groups.setdefault((*picture, row.noise, row.sigma, row.method), []).append(row)
     return [Mean(*key, **_facts(part)) for key, part in groups.items()]
 
 

@@ -61,9 +61,11 @@ def render(report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {function.__name__: function for function in (number, winners, data_uri)}
-    noise = any(mean.sigma is not None for mean in report.means)
+    denoised = any(mean.method is not None for mean in report.means)
+    noises = any(mean.noise is not None for mean in report.means)
     page = environment.get_template("page.html")
-    return page.render(report=report, noise=noise, charts=charts(report.means), version=__version__).lstrip()
+    known = {"denoised": denoised, "noises": noises, "charts": charts(report.means), "version": __version__}
+    return page.render(report=report, **known).lstrip()
 
 
 def number(value: float | None, form: str, missing: str | None = NOTHING) -> str | None:
@@ -72,11 +74,11 @@ def number(value: float | None, form: str, missing: str | None = NOTHING) -> str
 
 
 def winners(means: "Sequence[Mean]") -> "set[Mean]":
-    """The highest PSNR for each picture and sigma, where several methods compete."""
-    best = {(mean.image, mean.page, mean.sigma): mean.psnr for mean in sorted(means, key=lambda mean: mean.psnr)}
+    """The highest PSNR for each picture and case of noise, where several methods compete."""
+    best = {(mean.image, mean.page, mean.case): mean.psnr for mean in sorted(means, key=lambda mean: mean.psnr)}
     if len({mean.method for mean in means}) < 2:
         return set()
-    return {mean for mean in means if mean.psnr == best[mean.image, mean.page, mean.sigma]}
+    return {mean for mean in means if mean.psnr == best[mean.image, mean.page, mean.case]}
 
 
 def data_uri(picture: "Bytes") -> str:
@@ -92,7 +94,7 @@ Curve = tuple[str, str, list[Point]]  # its name, its CSS class, and its points 
 
 def charts(means: "Sequence[Mean]") -> list[dict[str, Any]]:
     """PSNR, gain and SSIM of each method over sigma, where there are several; charts without a point are left out."""
-    if len({mean.sigma for mean in means}) < 2:
+    if len({mean.sigma for mean in means} - {None}) < 2 or len({mean.noise for mean in means}) > 1:
         return []
     methods = list(dict.fromkeys(mean.method for mean in means))
     sigmas = sorted(mean.sigma for mean in means if mean.method == methods[0] and mean.sigma is not None)

@@ -17,7 +17,8 @@ from dstl_cli.run.collections import NO_SUFFIX
 
 Pair = tuple[Input, Input | None]  # a clean picture and what is compared with it, if not the clean one with noise
 
-MADE_SUFFIX = "_denoised"
+MADE = ("_denoised",)
+CLEAN, NOISY = ("_clean", "-clean"), ("_noisy", "-noisy")
 SSIM_WORDS = {
     "wang": "SSIM as Wang et al. define it (Gaussian 11x11 window)",
     "downsampled": "SSIM after averaging to about 256 pixels on the shorter side",
@@ -26,26 +27,26 @@ SSIM_WORDS = {
 
 def clean_pictures(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
     """The pictures among files and folders, our own results left out."""
-    return [(item, None) for item in _inputs(arguments, recursive, MADE_SUFFIX)]
+    return [(item, None) for item in _inputs(arguments, recursive, MADE[0])]
 
 
-def paired(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
+def paired(first: Path, second: Path, *, recursive: bool, noisy: bool) -> list[Pair]:
     """Two pictures, or the pictures of two folders: each with its namesake in the other, whatever the suffixes.
 
-    A name with _denoised is taken before the plain one, which is then its noisy input. A picture without a partner,
-    on either side, is an error.
+    noisy: whether the second are noisy, or denoised. Names with _denoised are taken before plain ones, which are then
+    their noisy inputs; of noisy pictures, names with _clean and _noisy. A picture without a partner, on either side, is
+    an error.
     """
-    if len(arguments) != 2:
-        raise UsageProblem("Give a clean and a denoised picture or folder, or --sigma with the noise to add.")
-    first, second = map(Path, arguments)
     if first.is_dir() != second.is_dir():
         raise UsageProblem("A picture is compared with a picture, a folder with a folder; give two of one kind.")
     if not first.is_dir():
         return [(Input(first, Path(first.name)), Input(second, Path(second.name)))]
-    clean = _by_stem(first, recursive, MADE_SUFFIX)
-    others = _by_stem(second, recursive, NO_SUFFIX)
-    in_turn = sorted(others.items(), key=lambda item: item[0].endswith(MADE_SUFFIX))
-    partners = {stem.removesuffix(MADE_SUFFIX): item for stem, item in in_turn}
+    second = first if first.samefile(second) else second
+    clean = _by_stem(first, recursive, CLEAN if noisy else (), (*NOISY, *MADE) if noisy else MADE)
+    partners = _by_stem(second, recursive, NOISY if noisy else MADE, (*CLEAN, *MADE) if noisy else ())
+    own = [item.name for stem, item in clean.items() if noisy and item == partners.get(stem)]
+    if 0 < len(own) < len(clean):
+        raise UsageProblem(f"{own[0]} has no partner that ends in _noisy in {second}; add or remove it.")
     for here, there, folder in ((clean, partners, second), (partners, clean, first)):
         alone = [item for stem, item in here.items() if stem not in there]
         if alone:
@@ -54,14 +55,26 @@ def paired(arguments: Sequence[str], *, recursive: bool) -> list[Pair]:
     return [(item, partners[stem]) for stem, item in clean.items()]
 
 
-def _by_stem(folder: Path, recursive: bool, made_suffix: str) -> dict[str, Input]:
-    """The pictures of a folder by their relative path without the suffix."""
-    pictures: dict[str, Input] = {}
-    for item in _inputs([str(folder)], recursive, made_suffix):
-        other = pictures.setdefault(item.stem.as_posix(), item)
-        if other is not item:
+def _by_stem(folder: Path, recursive: bool, marks: tuple[str, ...], others: tuple[str, ...]) -> dict[str, Input]:
+    """The pictures of a folder by their relative path without the suffix and a mark at the end of the name.
+
+    A name with a mark is taken before the same one without; those that end in `others` are left out.
+    """
+    pictures: dict[str, tuple[str, Input]] = {}
+    for item in _inputs([str(folder)], recursive, MADE[0] if MADE[0] in others else NO_SUFFIX):
+        stem = item.stem.as_posix()
+        if stem.endswith(others):
+            continue
+        mark = next((mark for mark in marks if stem.endswith(mark)), "")
+        name = stem.removesuffix(mark)
+        known, other = pictures.get(name, ("", None))
+        if other is not None and bool(known) == bool(mark):
             raise UsageProblem(f"{other.name} and {item.name} have the same name; keep one of them in the folder.")
-    return pictures
+        if mark or other is None:
+            pictures[name] = mark, item
+    if not pictures:
+        raise UsageProblem(f"{folder} holds only pictures whose names end in {others[0]}; give other pictures.")
+    return {name: item for name, (_, item) in pictures.items()}
 
 
 def _inputs(arguments: Sequence[str], recursive: bool, made_suffix: str) -> list[Input]:
@@ -75,7 +88,7 @@ def _inputs(arguments: Sequence[str], recursive: bool, made_suffix: str) -> list
 class Evaluation:
     """Goes through the pictures one by one and keeps the rows; a picture that fails does not stop the rest.
 
-    plan: the noise that is added to the clean pictures and removed again; None: they are compared with their partners.
+    plan: how the partners, or the clean pictures with noise, are denoised; None: the partners are compared as they are.
     """
 
     pairs: Sequence[Pair]
@@ -116,7 +129,7 @@ class Evaluation:
             except DstlError:
                 continue  # it is reported when it is read
             channels += [3] if info is None else [info.channels] * info.pages
-        each = 1 if self.plan is None else len(self.plan.sigmas) * len(self.plan.configurations)
+        each = 1 if self.plan is None else len(self.plan.cases) * len(self.plan.configurations)
         return page_budget(channels or [1], each)
 
     def _one(
@@ -139,11 +152,12 @@ class Evaluation:
                 exhibit = Exhibit.of(titles[name, page], trials.with_white_at_255(clean, self.measures.peak), budget[1])
                 exhibits.append(exhibit)
             measurements: Iterable[trials.Measurement] = ()
+            other_page = None if partner is None else partner.pages[page - 1]
             if self.plan is not None:
                 share = part_of(progress, page - 1, count)
-                measurements = trials.noise_trials(name, page, clean, self.plan, self.measures, share)
-            elif partner is not None:
-                measurements = [trials.measure_pair(name, page, clean, partner.pages[page - 1], self.measures)]
+                measurements = trials.noise_trials(name, page, clean, self.plan, self.measures, share, noisy=other_page)
+            elif other_page is not None:
+                measurements = [trials.measure_pair(name, page, clean, other_page, self.measures)]
             for measured in measurements:
                 rows.append(measured.row)
                 if exhibit is not None and measured.row.repeat in (None, 1):
@@ -153,13 +167,18 @@ class Evaluation:
         self.exhibits += exhibits
 
     @property
+    def mode(self) -> str:
+        """Whether partners are compared (pair), denoised (noisy), or noise is added and removed again (noise)."""
+        return "pair" if self.plan is None else "noise" if self.pairs[0][1] is None else "noisy"
+
+    @property
     def settings(self) -> dict[str, Any]:
         """All that makes the numbers, by name."""
-        settings: dict[str, Any] = {"mode": "pair"}
+        settings: dict[str, Any] = {"mode": self.mode}
         if self.plan is not None:
             methods = {label: request.facts for label, request in self.plan.configurations}
-            added = {"sigma": list(self.plan.sigmas), "method": methods}
-            settings = {"mode": "noise", **added, "repeats": self.plan.repeats, "seed": self.plan.seed}
+            settings |= {"noise": self.plan.noise_names, "sigma": list(self.plan.sigmas), "method": methods}
+            settings |= {"repeats": self.plan.repeats, "seed": self.plan.seed}
         return settings | {"peak": self.measures.peak, "ssim": self.measures.ssim_kind}
 
     @property
@@ -177,10 +196,11 @@ class Evaluation:
             sentences.append("Colour: PSNR over all red, green and blue values, SSIM of the luma (Rec. 601).")
         if self.plan is not None:
             seed, repeats = self.plan.seed, self.plan.repeats
-            noise = f"White Gaussian noise of seed {seed}"
+            noise = f"{'Added' if self.plan.noise_names else 'White Gaussian'} noise of seed {seed}"
             if repeats > 1:
                 noise += f" to {seed + repeats - 1}; after each mean stands its standard deviation over these {repeats}"
-            sentences.append(f"{noise}. Seconds are those of denoising alone.")
+            seconds = "Seconds are those of denoising alone."
+            sentences.append(seconds if self.mode == "noisy" else f"{noise}. {seconds}")
         identical = sum(row.identical for row in self.rows)
         if identical:
             sentences.append(f"{identical} identical of {len(self.rows)}: not in the mean PSNR.")
@@ -195,9 +215,12 @@ class Evaluation:
             summary = f"{pictures} compared with the clean {ones}."
             before, clean, difference = "clean", None, "the difference (clean - compared)"
         else:
-            sigmas = ", ".join(f"{sigma:g}" for sigma in self.plan.sigmas)
-            methods = ", ".join(label for label, _ in self.plan.configurations)
-            summary = f"{pictures}, noise of sigma {sigmas} added and removed again with {methods}."
+            told = "sigma " + ", ".join("auto" if sigma is None else f"{sigma:g}" for sigma in self.plan.sigmas)
+            noises = ", ".join(self.plan.noise_names)
+            done = f"denoised, told {told},"
+            if self.mode == "noise":
+                done = f"noise {noises or f'of {told}'} added and removed again{f', told {told},' if noises else ''}"
+            summary = f"{pictures}, {done} with {', '.join(label for label, _ in self.plan.configurations)}."
             before, clean, difference = "noisy", "clean", "what was removed (noisy - denoised)"
         sentences = self.sentences
         if len(self.exhibits) < count:

@@ -25,8 +25,8 @@ from dstl_cli.transforms.transform import Transform
 
 Pixels = NDArray[Any]
 ROW_KEYS = {
-    "image", "page", "sigma", "method", "repeat", "noise_seed", "psnr", "ssim", "identical", "noisy_psnr", "noisy_ssim",
-    "seconds",
+    "image", "page", "noise", "sigma", "method", "repeat", "noise_seed", "psnr", "ssim", "identical", "noisy_psnr",
+    "noisy_ssim", "seconds",
 }  # fmt: skip
 
 
@@ -284,6 +284,131 @@ def test_names_with_brackets_are_no_markup(tmp_path: Path) -> None:
     assert "[bold]x[red].png" in run("evaluate", path, path).text
 
 
+def test_named_noises_are_removed_blind_or_with_what_is_told(tmp_path: Path) -> None:
+    save(tmp_path / "a.png", scene((48, 64, 3), sigma=0))
+    tifffile.imwrite(tmp_path / "b.tif", scene(sigma=0).astype(np.uint16) * 257)
+    noises = ["white:20", "poisson:2,9", "camera:12800"]
+    arguments = ("evaluate", tmp_path, "--noise", ",".join(noises), "--quality", "fast", "--seed", 3, "--json")
+    done = run_process(*arguments, "--csv", tmp_path / "rows.csv", "--report", tmp_path / "r.html")
+    assert (done.code, done.stderr) == (0, "")
+    rows, settings = done.report["rows"], done.report["settings"]
+    assert [(row["image"], row["noise"]) for row in rows] == [(a, n) for a in ("a.png", "b.tif") for n in noises]
+    assert {(row["sigma"], row["repeat"], row["noise_seed"]) for row in rows} == {(None, 1, 3)}
+    assert all(row["psnr"] > row["noisy_psnr"] + 3 for row in rows if row["noise"] == "white:20")
+    assert (settings["mode"], settings["noise"], settings["sigma"]) == ("noise", noises, [None])
+    assert [mean["noise"] for mean in done.report["mean"]] == noises
+    with (tmp_path / "rows.csv").open(newline="") as stream:
+        assert {line["noise"] for line in csv.DictReader(stream)} == set(noises)
+    page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert len(list(page.of("input", type="radio", name="p0-noise"))) == 3
+    assert [part["data-noise"] for part in page.of("div") if "data-noise" in part] == ["0", "1", "2"] * 2
+    assert list(page.of("svg", role="img")) == []  # no curves: the noises have no order
+    assert "camera:12800, sigma auto" in page.words
+    told = run(*arguments[:-1], "--sigma", "auto,20", "--repeats", 2, "--min-psnr", 60)
+    assert told.code == 3
+    assert len(told.sentences) == 6
+    assert "fast at white:20, sigma auto is" in told.sentences[0]
+    assert "seed 3 to 4" in told.text
+    blind = {(row["image"], row["noise"]): row["psnr"] for row in rows}
+    again = run(*arguments, "--sigma", "20,auto").report["rows"]
+    assert {(row["image"], row["noise"]): row["psnr"] for row in again if row["sigma"] is None} == blind
+
+
+# --- noisy pictures -----------------------------------------------------------------------------------
+
+
+def test_noisy_pictures_are_denoised_as_denoise_does_and_compared_with_the_clean_ones(tmp_path: Path) -> None:
+    """Written by `denoise` and measured as pairs, they give the same numbers: 8 bits, JPEG, 16 bits, float."""
+    clean, noisy, made = (tmp_path / name for name in ("clean", "noisy", "made"))
+    shape = (48, 64, 3)
+    save(clean / "a.png", scene(shape, sigma=0))
+    save(noisy / "a.png", scene(shape, sigma=20))
+    save(clean / "b_clean.png", scene(shape, sigma=0))
+    noisy_jpeg = noisy / "b-noisy.jpg"
+    Image.fromarray(scene(shape, sigma=15)).save(noisy_jpeg, quality=95)
+    save(clean / "c.png", scene(sigma=0))
+    tifffile.imwrite(noisy / "c_noisy.tif", scene(sigma=20).astype(np.uint16) * 257)
+    np.save(clean / "d.npy", scene(sigma=0).astype(np.float32))
+    np.save(noisy / "d.npy", scene(sigma=10).astype(np.float32))
+    for told in ((), ("--sigma", 12)):
+        arguments = ("evaluate", clean, "--noisy", noisy, "--quality", "fast", *told)
+        done = run(*arguments, "--json")
+        assert (done.code, done.stderr) == (0, "")
+        rows = done.report["rows"]
+        assert [row["image"] for row in rows] == ["a.png", "b_clean.png", "c.png", "d.npy"]
+        assert all(row["seconds"] > 0 and row["psnr"] > row["noisy_psnr"] + 2 for row in rows)
+        assert {(row["noise"], row["sigma"], row["repeat"]) for row in rows} == {
+            (None, told[1] if told else None, None)
+        }
+        for row, path in zip(rows, sorted(noisy.iterdir()), strict=True):
+            output = made / f"{path.stem}.png" if path.suffix == ".jpg" else made / path.name
+            output.parent.mkdir(exist_ok=True)
+            assert run("denoise", path, "--quality", "fast", *told, "-o", output, "-f", "-q").code == 0
+            (pair,) = run("evaluate", clean / row["image"], output, "--json").report["rows"]
+            assert [row["psnr"], row["ssim"]] == pytest.approx(
+                [pair["psnr"], pair["ssim"]], abs=1e-6
+            )  # last bits of floats
+            (before,) = run("evaluate", clean / row["image"], path, "--json").report["rows"]
+            assert (row["noisy_psnr"], row["noisy_ssim"]) == (before["psnr"], before["ssim"])
+        assert done.report["settings"]["mode"] == "noisy"
+        assert done.report["mean"][0]["noisy_psnr"] == pytest.approx(np.mean([row["noisy_psnr"] for row in rows]))
+    report = tmp_path / "r.html"
+    assert run(*arguments, "--quality", "fast,standard", "--report", report, "--min-psnr", 99).code == 3
+    page = Page(report.read_text(encoding="utf-8"))
+    assert len(list(page.of("img", class_="after"))) == 4 * 2
+    assert {"noisy", "clean", "fast", "standard"} <= set(page.words)
+
+
+def test_clean_and_noisy_pictures_in_one_folder(tmp_path: Path) -> None:
+    for name, sigma in (("b", 10), ("a", 20), ("c-d", 30)):
+        save(tmp_path / f"{name}_clean.png", scene(sigma=0))
+        save(tmp_path / f"{name}_noisy.bmp", scene(sigma=sigma))
+        save(tmp_path / f"{name}_noisy_denoised.png", scene(sigma=3))
+    arguments = ("evaluate", tmp_path, "--noisy", tmp_path, "--method", "dct", "--json")
+    rows = run_process(*arguments).report["rows"]
+    assert [row["image"] for row in rows] == ["a_clean.png", "b_clean.png", "c-d_clean.png"]
+    for row, sigma in zip(rows, (20, 10, 30), strict=True):
+        assert row["noisy_psnr"] == pytest.approx(20 * math.log10(255 / sigma), abs=0.5)
+    alone = save(tmp_path / "a-b_noisy.png", scene())
+    refused(run(*arguments), 2, "a-b_noisy.png", "no partner")
+    alone.rename(tmp_path / "e_clean.png")
+    refused(run(*arguments), 2, "e_clean.png", "no partner")
+    (tmp_path / "e_clean.png").rename(tmp_path / "e.png")
+    refused(run(*arguments), 2, "e.png", "_noisy")
+    (tmp_path / "e.png").rename(tmp_path / "a-noisy.png")
+    refused(run(*arguments), 2, "a-noisy.png", "a_noisy.bmp", "same name")
+
+
+def test_one_side_may_have_the_plain_names(tmp_path: Path) -> None:
+    for clean, noisy in (("a", "a_noisy"), ("a_clean", "a")):
+        folder = tmp_path / clean
+        save(folder / f"{clean}.png", scene(sigma=0))
+        save(folder / f"{noisy}.png", scene(sigma=20))
+        (row,) = run("evaluate", folder, "--noisy", folder, "--method", "dct", "--json").report["rows"]
+        assert (row["image"], round(row["noisy_psnr"])) == (f"{clean}.png", 22)
+    swapped = run("evaluate", tmp_path / "a", "--noisy", save(tmp_path / "n" / "a_clean.png", scene()).parent)
+    refused(swapped, 2, "only pictures whose names end in _clean")
+
+
+def test_clean_pictures_can_be_their_own_partners(tmp_path: Path) -> None:
+    """How far denoising goes where there is nothing to remove."""
+    save(tmp_path / "a.png", scene(sigma=0))
+    done = run("evaluate", tmp_path, "--noisy", tmp_path, "--json", "--report", tmp_path / "r.html")
+    (row,) = done.report["rows"]
+    assert row["noisy_psnr"] is None
+    assert "nan" not in (tmp_path / "r.html").read_text()
+
+
+def test_noisy_pictures_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    clean = save(tmp_path / "clean.png", scene())
+    wide = save(tmp_path / "wide.png", scene((48, 65)))
+    refused(run("evaluate", clean, "--noisy", wide), 1, "64 x 48", "65 x 48")
+    refused(run("evaluate", clean, "--noisy", tmp_path / "none.png"), 1, "none.png")
+    np.save(tmp_path / "nan.npy", np.full((48, 64), np.nan))
+    refused(run("evaluate", clean, "--noisy", tmp_path / "nan.npy"), 1, "nan.npy")
+    assert run("evaluate", clean, "--noisy", clean, "--min-psnr", 1).code == 0
+
+
 # --- exit codes ---------------------------------------------------------------------------------------
 
 
@@ -311,7 +436,20 @@ def test_a_floor_under_the_mean_psnr(pair: tuple[Path, Path], tmp_path: Path) ->
         (("{clean}", "{folder}"), ("folder",)),
         (("{clean}", "{clean}", "--method", "dct"), ("--sigma",)),
         (("{clean}", "{clean}", "--repeats", "2"), ("--sigma",)),
-        (("{clean}", "--sigma", "auto"), ("--sigma", "'auto'")),
+        (("{clean}", "--sigma", "auto"), ("--sigma", "'auto'", "--noise or --noisy")),
+        (("{clean}", "--sigma", "5,auto"), ("--sigma", "'5,auto'")),
+        (("{missing}", "--noise", "white:5", "--noisy", "{clean}"), ("--noise", "--noisy", "one of them")),
+        (("{missing}", "--noise", "pink:5"), ("--noise must be one of white, poisson, camera, not 'pink'",)),
+        (("{missing}", "--noise", "poisson:5"), ("--noise takes poisson:A,B",)),
+        (("{missing}", "--noise", "white:5", "--sigma", "x"), ("--sigma", "'x'")),
+        (("{missing}", "--noise", "white:5", "--sigma", ","), ("--sigma takes numbers or auto",)),
+        (("{missing}", "--noise", "white:5", "--quality", "fast", "--patch-size", "9"), ("--patch-size",)),
+        (("{missing}", "{missing}", "--noisy", "{missing}"), ("--noisy", "one clean picture")),
+        (("{missing}", "--noisy", "{missing}", "--repeats", "2"), ("--repeats", "--sigma or --noise")),
+        (("{missing}", "--noisy", "{missing}", "--quality", "x"), ("--quality",)),
+        (("{folder}", "--noisy", "{clean}"), ("folder",)),
+        (("{empty}", "--noisy", "{empty}"), ("no pictures",)),
+        (("{clean}", "--noisy", "{clean}", "--csv", "{link}"), ("never overwritten",)),
         (("{clean}", "--sigma", "5,x"), ("--sigma", "'x'")),
         (("{clean}", "--sigma", "-3"), ("--sigma",)),
         (("{clean}", "--sigma", ","), ("--sigma",)),
@@ -335,6 +473,7 @@ def test_wrong_usage_is_told_before_any_work(
     (tmp_path / "empty").mkdir()
     os.link(clean, tmp_path / "link.csv")
     places = {"clean": clean, "folder": tmp_path, "empty": tmp_path / "empty", "link": tmp_path / "link.csv"}
+    places |= {"missing": tmp_path / "missing.png"}
     before = clean.read_bytes()
     refused(run("evaluate", *(argument.format(**places) for argument in arguments)), 2, *words)
     assert clean.read_bytes() == before
