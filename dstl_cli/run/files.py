@@ -33,18 +33,8 @@ from dstl_cli.transforms.files import TransformFile, save_transform
 Pixels = NDArray[Any]
 
 PICTURE_KEYS = ("width", "height", "pages", "channels", "dtype", "sigma", "sigma_channels", "sigma_source")
-RECORD_KEYS = (
-    "input",
-    "output",
-    *PICTURE_KEYS,
-    "noise",
-    "unchanged",
-    "seconds",
-    "warnings",
-    "settings",
-    "transform",
-    "error",
-)
+MADE_KEYS = ("noise", "unchanged", "seconds", "warnings", "settings", "transform", "error")
+RECORD_KEYS = ("input", "output", *PICTURE_KEYS, *MADE_KEYS)
 LOOKED_AT = 64  # files whose headers are looked at before they are denoised
 SMALL_PIXELS = 500_000  # pictures up to this size are denoised side by side, one on each thread; others by themselves
 
@@ -80,8 +70,8 @@ class DenoisedFile:
 class DenoiseRun:
     """Goes through the pictures in order; a failed one does not stop the rest.
 
-    noise: a model of it, or the deviation of white noise; estimated where it is None. save_transform: where the transform of the only picture goes.
-    jpeg_quality: of JPEG outputs, coded as their inputs where it is None.
+    noise: a model of it, or the deviation of white noise; estimated where it is None. save_transform: where the
+    transform of the only picture goes. jpeg_quality: of JPEG outputs, coded as their inputs where it is None.
     """
 
     found: Selection

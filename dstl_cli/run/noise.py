@@ -16,10 +16,10 @@ def load_noise(path: Path) -> NoiseModel:
     try:
         with path.open("rb") as stream:
             facts = json.loads(stream.read(MOST_BYTES))
-        return model_from_json(facts if "noise" not in facts else facts["noise"])
+        return model_from_json(facts.get("noise", facts))
     except OSError as error:
         raise FileProblem(f"{name} cannot be read ({error.strerror or error}); check the name.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, TypeError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, AttributeError):
         raise FileProblem(f"{name} is no JSON file with a noise model; give one that has kind and channels.") from None
     except ValueError as error:
         raise FileProblem(f"{name} holds no noise model: {error}") from None
