@@ -21,7 +21,7 @@ from dstl_cli.version import __version__
 
 WrongCall = cast(type[Exception], typer.BadParameter.__base__)  # the library's class of all wrong calls
 COMPILING = "The kernels are being compiled for this computer; this takes some seconds and is done once."
-OTHER_NAMES = {"--noise": "--sigma", "--threads": "--jobs", "--overwrite": "--force", "--model": "--transform"}
+OTHER_NAMES = {"--threads": "--jobs", "--overwrite": "--force", "--model": "--transform"}
 
 app = typer.Typer(
     name="dstl",

@@ -139,9 +139,11 @@ def chosen_noise(sigma: str, noise: str) -> "float | NoiseModel | None":
             raise UsageProblem("--sigma X is white noise of that deviation; leave out --noise.")
         return deviation
     path = Path(noise)
-    if deviation is not None or path.suffix.lower() != ".json":
-        wrong = "and --sigma both tell the noise; give one of them." if deviation is not None else None
-        raise UsageProblem(f"--noise {wrong or f'takes auto, white, poisson or a FILE.json, not {noise!r}.'}")
+    if path.suffix.lower() != ".json":
+        takes = "auto, white, poisson or a FILE.json (a number goes to --sigma)"
+        raise UsageProblem(f"--noise takes {takes}, not {noise!r}.")
+    if deviation is not None:
+        raise UsageProblem("--sigma and --noise both tell the noise; give one of them.")
     from dstl_cli.run.noise import load_noise
 
     return load_noise(path)

@@ -139,7 +139,8 @@ class DenoiseRun:
         start = perf_counter()
         picture = read_picture(job.source.path, name=job.source.name)
         warnings = [*picture.notes, *_losses(picture, job, strip=self.strip, jpeg_quality=self.jpeg_quality)]
-        records: list[DenoiseRecord] = []
+        first: DenoiseRecord | None = None
+        unchanged = self.noise is None
         with ExitStack() as files:  # closed in reverse: the main output appears last, as the sign that all is done
 
             def opened(content: Picture, target: Path | None) -> Writer:
@@ -164,7 +165,7 @@ class DenoiseRun:
                     raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
                 if plan.transform is None and not (job.residual or job.compare) and self._stays(picture, job):
                     main.copy()
-                    records.append(DenoiseRecord.of(plan))
+                    first = DenoiseRecord.of(plan)
                     continue
                 share = part_of(progress, index, len(picture.specs))
                 for box, rows in denoised_rows(source, plan, request.jobs, progress=share, memory=request.memory):
@@ -175,13 +176,14 @@ class DenoiseRun:
                     if compare is not None:
                         compare.add_rows(np.concatenate((noisy, rows, residual_picture(noisy, rows)), axis=1))
                 warnings += plan.warnings
-                records.append(DenoiseRecord.of(plan))
+                first = first or DenoiseRecord.of(plan)
+                unchanged = unchanged and plan.transform is None
             for writer in filter(None, (main, residual, compare)):
                 writer.close()  # each of them may appear, before one does
         sigma_source = "estimated" if self.noise is None else "given"
         said = tuple(dict.fromkeys(warnings))
-        unchanged = self.noise is None and all(record.transform is None for record in records)
-        finished = DenoisedFile(picture.info, records[0], said, perf_counter() - start, sigma_source, unchanged)
+        assert first is not None
+        finished = DenoisedFile(picture.info, first, said, perf_counter() - start, sigma_source, unchanged)
         page = finished.first_page
         if self.save_transform is not None and page.transform is not None:
             provenance = {"settings": page.settings, "sigma": finished.sigma, "images": 1, "source": "denoise"}

@@ -74,7 +74,13 @@ def test_a_folder_beside_itself_and_again(folder: Path) -> None:
     refused(run("denoise", folder, *FAST), 2, "--force", "--resume")
     again = run("denoise", folder, *FAST, "--resume", "--json").report
     assert again["files"] == []
-    assert again["summary"] == {"done": 0, "failed": 0, "resumed": 2, "skipped": 3}  # the text and two of our own
+    assert again["summary"] == {
+        "done": 0,
+        "unchanged": 0,
+        "failed": 0,
+        "resumed": 2,
+        "skipped": 3,
+    }  # the text and two of our own
     assert {name: (folder / name).read_bytes() for name in tree(folder)} == before
 
 
@@ -83,7 +89,7 @@ def test_sub_folders_are_kept_under_the_output(folder: Path) -> None:
     report = run("denoise", folder, "-o", out, *FAST, "--recursive", "--json").report
     assert tree(out) == ["a.png", "b.png", "sub/c.png"]
     assert [item["output"] for item in report["files"]] == [str(out / name) for name in tree(out)]
-    assert report["summary"] == {"done": 3, "failed": 0, "resumed": 0, "skipped": 1}
+    assert report["summary"] == {"done": 3, "unchanged": 0, "failed": 0, "resumed": 0, "skipped": 1}
     assert run("denoise", folder, *FAST, "-r", "--suffix", ".clean").code == 0
     assert (folder / "sub" / "c.clean.png").read_bytes() == (out / "sub" / "c.png").read_bytes()
 

@@ -385,7 +385,7 @@ def test_json_has_the_promised_keys_and_stdout_nothing_else(tmp_path: Path) -> N
     report = done.report
     assert list(report) == ["command", "version", "settings", "files", "summary"]
     assert (report["command"], report["version"]) == ("denoise", __version__)
-    assert report["summary"] == {"done": 1, "failed": 1, "resumed": 0, "skipped": 0}
+    assert report["summary"] == {"done": 1, "unchanged": 0, "failed": 1, "resumed": 0, "skipped": 0}
     assert {"sigma", "seed", "patch_size", "learn"} <= report["settings"].keys()
     good, bad = report["files"]
     picture = {"input", "output", "width", "height", "pages", "channels", "dtype"}
@@ -437,11 +437,13 @@ def test_a_warning_about_colour_comes_once(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).standard_normal((150, 160, 3))
     blurred = np.sum([np.roll(noise, (i, j), (0, 1)) for i in range(3) for j in range(3)], axis=0) / 3
     Image.fromarray(np.uint8(np.clip(128 + blurred * (10, 15, 20), 0, 255))).save(tmp_path / "a.png")
-    done = run("denoise", tmp_path / "a.png", "--quality", "fast")
+    white = ("denoise", tmp_path / "a.png", "--quality", "fast", "--noise", "white", "--force")
+    done = run(*white)
     assert done.code == 0
     assert len(done.sentences) == 1
     assert "scales disagree" in done.sentences[0]
-    record = run("denoise", tmp_path / "a.png", "--quality", "fast", "--force", "--json").report["files"][0]
+    assert not run("denoise", tmp_path / "a.png", "--quality", "fast", "--force").sentences  # read as what it is
+    record = run(*white, "--json").report["files"][0]
     assert record["warnings"] == [done.sentences[0].removeprefix(f"{tmp_path / 'a.png'}: ")]
 
 
@@ -787,3 +789,66 @@ def test_little_memory_gives_the_same_bytes(amount: str, tmp_path: Path) -> None
 def test_amounts_that_are_none_are_refused(wrong: str) -> None:
     refused(run("denoise", "missing.png", f"--max-memory={wrong}"), 2, "--max-memory", "600M")
     refused(run("denoise", "missing.png", "--scratch", "missing"), 2, "--scratch", "folder")
+
+
+def noisy_photograph(path: Path) -> None:
+    """A photograph with strong white noise."""
+    clean = scene((96, 128, 3)).astype(float)
+    noisy = clean + np.random.default_rng(0).normal(0, 20, clean.shape)
+    iio.imwrite(path, np.clip(np.rint(noisy), 0, 255).astype(np.uint8))
+
+
+def test_strength_and_models_have_their_effect(tmp_path: Path) -> None:
+    noisy_photograph(tmp_path / "a.png")
+    white = ("denoise", tmp_path / "a.png", "--quality", "fast", "-o")
+    told = run(*white, tmp_path / "1.png", "--sigma", 20, "--json", "-v").report["files"][0]
+    (tmp_path / "model.json").write_text(json.dumps(told["plan"]["noise"]))
+    (tmp_path / "plan.json").write_text(json.dumps(told["plan"]))
+    for name, options in {
+        "2": ("--noise", tmp_path / "model.json"),
+        "3": ("--noise", tmp_path / "plan.json"),
+        "4": ("--sigma", 40, "--strength", 0.5),
+        "5": ("--sigma", 20, "--strength", 1.5),
+        "6": ("--sigma", 20, "--chroma-strength", 2),
+    }.items():
+        assert run(*white, tmp_path / f"{name}.png", *options).code == 0
+    pictures = {name: iio.imread(tmp_path / f"{name}.png") for name in "123456"}
+    for name in "234":
+        np.testing.assert_array_equal(pictures[name], pictures["1"])
+    assert (pictures["5"] != pictures["1"]).any()
+    assert (pictures["6"] != pictures["1"]).any()
+    spread = {name: float(np.diff(pictures[name].astype(float), axis=0).std()) for name in "15"}
+    assert spread["5"] < spread["1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "cannot be read"), ("no json", "JSON"), ("[1]", "JSON"), ("{}", "kind"), ('{"kind": "pink"}', "pink")],
+)
+def test_files_that_hold_no_model_are_refused(content: str | None, words: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "m.json").write_text(content)
+    done = run("denoise", tmp_path / "missing.png", "--noise", tmp_path / "m.json")
+    refused(done, 1, "m.json", words)
+
+
+def test_noise_is_told_once(tmp_path: Path) -> None:
+    for noise in ("white", "poisson", "m.json"):
+        refused(run("denoise", "missing.png", "--sigma", 20, "--noise", noise), 2, "--sigma", "--noise")
+    refused(run("denoise", "missing.png", "--strength", 3), 2, "--strength")
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif", "bmp", "webp"])
+def test_a_picture_without_noise_is_copied_and_counted_apart(suffix: str, tmp_path: Path) -> None:
+    clean, noisy = tmp_path / f"clean.{suffix}", tmp_path / "noisy.png"
+    Image.fromarray(np.tile(np.linspace(0, 255, 96).astype(np.uint8), (80, 1))).convert("RGB").save(clean)
+    noisy_photograph(noisy)
+    done = run("denoise", clean, noisy, "-o", tmp_path / "out", "--quality", "fast")
+    assert done.code == 0
+    assert "no noise found: copied unchanged" in done.text
+    assert done.text.splitlines()[-1].startswith("1 denoised, 1 unchanged, 0 failed")
+    assert (tmp_path / "out" / clean.name).read_bytes() == clean.read_bytes()
+    report = run("denoise", clean, "-o", tmp_path / "b.png", "--quality", "fast", "--json").report
+    assert report["summary"] == {"done": 0, "unchanged": 1, "failed": 0, "resumed": 0, "skipped": 0}
+    assert report["files"][0]["unchanged"] is True
+    np.testing.assert_array_equal(iio.imread(tmp_path / "b.png"), iio.imread(clean))

@@ -232,7 +232,7 @@ def test_a_slip_in_an_option_suggests_the_one_that_was_meant(words: list[str], f
 
 
 def test_names_that_other_programs_use_suggest_ours() -> None:
-    refused(run("denoise", "a.png", "--noise", 20), 2, "did you mean --sigma?")
+    refused(run("denoise", "a.png", "--noise", 20), 2, "a number goes to --sigma")
     refused(run("denoise", "a.png", "--threads", 2), 2, "did you mean --jobs?")
     refused(run("denoise", "a.png", "--xyzzy"), 2, "There is no option --xyzzy; see dstl denoise --help.")
 
