@@ -15,6 +15,8 @@ Real = NDArray[np.floating[Any]]
 
 # Which coefficients (m,) of a patch stay, given costs (m,), budget and highest square dropped; and the patch's weight.
 Select = Callable[[Array, Array, float, float], tuple[Array, float]]
+# By what the noise of the patch at a row and column is larger.
+Factor = Callable[[int, int], float]
 
 
 # Kernels.
@@ -97,28 +99,43 @@ def averaged(image: Real, w: Array, stride: int, estimate: Callable[[Array, int,
     return total / mass
 
 
-def coding_pass(
-    image: Real, w: Array, sigma: float, error_scale: float, stride: int, always_kept: float, select: Select
-) -> Array:
-    """Each patch without the small coefficients that fit into ||error||^2 <= (C sigma)^2 n."""
-    frame = NaiveFrame(w, sigma)
+def everywhere(_row: int, _column: int) -> float:
+    """Noise that is the same in all patches."""
+    return 1.0
 
-    def estimate(patch: Array, _row: int, _column: int) -> tuple[Array, float]:
-        budget = (error_scale * sigma) ** 2 * len(w)
-        kept, weight = select(frame.analysis @ patch, frame.costs, budget, always_kept**2)
-        return frame.synthesis @ kept, weight
+
+def coding_pass(
+    image: Real,
+    w: Array,
+    sigma: float,
+    error_scale: float,
+    stride: int,
+    always_kept: float,
+    select: Select,
+    factor: Factor = everywhere,
+) -> Array:
+    """Each patch without the small coefficients that fit into ||error||^2 <= C^2 n, in units of the patch's noise.
+
+    An estimate counts by the inverse of the variance of that noise.
+    """
+    costs = NaiveFrame(w).costs
+
+    def estimate(patch: Array, r: int, c: int) -> tuple[Array, float]:
+        frame = NaiveFrame(w, sigma * factor(r, c))
+        kept, weight = select(frame.analysis @ patch, costs, error_scale**2 * len(w), always_kept**2)
+        return frame.synthesis @ kept, weight / factor(r, c) ** 2
 
     return averaged(image, w, stride, estimate)
 
 
-def wiener_pass(image: Real, pilot: Real, w: Array, sigma: float, stride: int) -> Array:
-    """Each patch with the Wiener gains of the pilot's."""
-    frame = NaiveFrame(w, sigma)
+def wiener_pass(image: Real, pilot: Real, w: Array, sigma: float, stride: int, factor: Factor = everywhere) -> Array:
+    """Each patch with the Wiener gains of the pilot's, in units of its noise, whose inverse variance it counts by."""
     size = round(len(w) ** 0.5)
 
     def estimate(patch: Array, r: int, c: int) -> tuple[Array, float]:
+        frame = NaiveFrame(w, sigma * factor(r, c))
         guide = frame.analysis @ pilot[r : r + size, c : c + size].astype(np.float64).ravel()
         shrunk, weights = shrink((frame.analysis @ patch)[:, None], guide[:, None])
-        return frame.synthesis @ shrunk[:, 0], float(weights[0])
+        return frame.synthesis @ shrunk[:, 0], float(weights[0]) / factor(r, c) ** 2
 
     return averaged(image, w, stride, estimate)

@@ -18,6 +18,7 @@ from dstl_cli.denoising.passes import (
     ALWAYS_KEPT,
     PRODUCT,
     TILE_WIDTH,
+    FactorsAt,
     coding_estimate,
     patch_average,
     sliding_grid,
@@ -53,22 +54,42 @@ def in_units(transform: Transform, sigma: float) -> Frame:
     return frame.in_units_of(WhiteChannel(sigma).deviations(frame.forward))
 
 
+def nowhere(levels: NDArray[Any]) -> None:
+    """Noise that is the same at all levels."""
+
+
 def coding_pass(
-    image: Array32, transform: Transform, sigma: float, error_scale: float, stride: int, execution: Execution
+    image: Array32,
+    transform: Transform,
+    sigma: float,
+    error_scale: float,
+    stride: int,
+    execution: Execution,
+    factors_at: FactorsAt = nowhere,
+    *others: Array32,
 ) -> Array32:
-    """The coder over a whole picture with white noise."""
-    estimate = coding_estimate(in_units(transform, sigma), WhiteChannel(sigma), 0, 0.0, error_scale)
-    found = patch_average([Plane.whole(image)], transform.patch_size, (stride, 1), estimate, execution)
+    """The coder over a whole picture with white noise; others: planes after it, the last one for its levels."""
+    costs = Frame.of(transform).costs
+    estimate = coding_estimate(in_units(transform, sigma), costs, error_scale, factors_at)
+    planes = [Plane.whole(part) for part in (image, *others)]
+    found = patch_average(planes, transform.patch_size, (stride, 1), estimate, execution)
     assert found.box == Plane.whole(image).box
     return np.asarray(found.values)
 
 
 def wiener_pass(
-    image: Array32, pilot: Array32, transform: Transform, sigma: float, stride: int, execution: Execution
+    image: Array32,
+    pilot: Array32,
+    transform: Transform,
+    sigma: float,
+    stride: int,
+    execution: Execution,
+    factors_at: FactorsAt = nowhere,
+    *others: Array32,
 ) -> Array32:
-    """The Wiener pass over a whole picture with white noise."""
-    estimate = wiener_estimate(in_units(transform, sigma), WhiteChannel(sigma), 0, 0.0)
-    planes = [Plane.whole(image), Plane.whole(pilot)]
+    """The Wiener pass over a whole picture with white noise; others as before."""
+    estimate = wiener_estimate(in_units(transform, sigma), factors_at)
+    planes = [Plane.whole(part) for part in (image, pilot, *others)]
     return np.asarray(patch_average(planes, transform.patch_size, (stride, 1), estimate, execution).values)
 
 
@@ -315,6 +336,50 @@ def test_both_passes_are_their_definitions(make: Callable[[int], Transform], str
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-3)
     assert pilot.dtype == result.dtype == np.float32
     assert np.abs(pilot - image).max() > 10.0
+
+
+def growing(levels: NDArray[Any]) -> Array32:
+    """Noise from half as strong to three times as strong, over the levels of `random_image`."""
+    return np.asarray(np.interp(levels, (0.0, 60.0, 150.0), (0.5, 1.0, 3.0)), dtype=np.float32)
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+@pytest.mark.parametrize("with_luminance", [False, True])
+@pytest.mark.parametrize("make", [Transform.fixed, mean_apart, mean_mixing])
+def test_both_passes_follow_the_levels_of_the_last_plane(
+    make: Callable[[int], Transform], with_luminance: bool, stride: int
+) -> None:
+    """That is the picture itself, then its pilot; or the luminance in both."""
+    image = random_image((15, 18))
+    luminance = [random_image((15, 18), seed=7)[::-1].copy()] if with_luminance else []
+    transform = make(4)
+
+    def factor_in(plane: Array32) -> naive_passes.Factor:
+        return lambda r, c: float(growing(plane[r : r + 4, c : c + 4].astype(np.float64).mean()[None])[0])
+
+    pilot = coding_pass(image, transform, 20.0, 1.04, stride, ONE, growing, *luminance)
+    factor = factor_in([image, *luminance][-1])
+    expected = naive_passes.coding_pass(image, transform.matrix, 20.0, 1.04, stride, ALWAYS_KEPT, selected, factor)
+    np.testing.assert_allclose(pilot, expected, rtol=0, atol=1e-3)
+    assert np.abs(pilot - coding_pass(image, transform, 20.0, 1.04, stride, ONE)).max() > 1.0
+    result = wiener_pass(image, pilot, transform, 20.0, stride, ONE, growing, *luminance)
+    factor = factor_in([pilot, *luminance][-1])
+    expected = naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, stride, factor)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-3)
+    assert np.abs(result - wiener_pass(image, pilot, transform, 20.0, stride, ONE)).max() > 1.0
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_factors_of_one_level_are_another_sigma(stride: int) -> None:
+    def twice(levels: NDArray[Any]) -> Array32:
+        return np.full(levels.shape, 2.0, np.float32)
+
+    image = random_image((24, 21))
+    transform = mean_mixing(5)
+    pilot = coding_pass(image, transform, 20.0, 1.04, stride, ONE, twice)
+    np.testing.assert_allclose(pilot, coding_pass(image, transform, 40.0, 1.04, stride, ONE), rtol=0, atol=1e-3)
+    result = wiener_pass(image, pilot, transform, 20.0, stride, ONE, twice)
+    np.testing.assert_allclose(result, wiener_pass(image, pilot, transform, 40.0, stride, ONE), rtol=0, atol=1e-3)
 
 
 def test_pictures_wider_than_a_product_and_a_tile_are_the_definition() -> None:

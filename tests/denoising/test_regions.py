@@ -19,13 +19,14 @@ import pytest
 from numpy.typing import NDArray
 
 from dstl_cli.base import scratch
+from dstl_cli.base.progress import Progress
 from dstl_cli.base.scratch import Memory
 from dstl_cli.denoising import grouped, passes, pipeline
 from dstl_cli.denoising.pipeline import denoise_pixels, denoise_region, denoised_rows, strips
 from dstl_cli.denoising.plan import Plan, TransformSource
 from dstl_cli.denoising.settings import GroupSettings
 from dstl_cli.denoising.survey import Request, survey
-from dstl_cli.noise.model import model_from_json
+from dstl_cli.noise.model import NoiseModel, SpectralChannel, SpectralNoise, model_from_json
 from dstl_cli.pixels.planes import Box
 from dstl_cli.pixels.source import ArraySource
 from dstl_cli.transforms.ready import ready_transform
@@ -41,6 +42,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 GROUPS = GroupSettings(window_radius=5, first_group=4, group=8, passes=3, matchings=2)
 
 
+# Stronger in the lights and in coarse structures, which asks for one coarser scale; chrominances as their own.
+LUMINANCE = SpectralChannel((0.09, 0.5), (20.0, 8.0), 3.0, (0.0, 128.0, 255.0), (0.6, 1.0, 1.5))
+CHROMINANCE = SpectralChannel((0.09, 0.4), (30.0, 5.0), 0.0, (20.0, 200.0), (1.5, 0.7))
+
+
 @dataclass(frozen=True)
 class Case:
     """A picture and how it is denoised."""
@@ -51,6 +57,13 @@ class Case:
     sigma: float | None
     shape: tuple[int, int] = (151, 203)
     kind: str = "photograph"
+
+    @property
+    def noise(self) -> float | NoiseModel | None:
+        """What the survey is told."""
+        if self.kind == "spectral":
+            return SpectralNoise((LUMINANCE, CHROMINANCE, CHROMINANCE) if self.colour else (LUMINANCE,))
+        return self.sigma
 
     def __str__(self) -> str:
         colour = "colour" if self.colour else "grey"
@@ -81,6 +94,8 @@ CASES = [
     Case("standard", False, "uint8", 20.0, (5, 203)),
     Case("best", True, "float32", 20.0, (9, 8)),
     Case("paper", True, "uint8", 0.0),
+    Case("fast", False, "float32", 15.0, LONG, "spectral"),
+    Case("standard", True, "uint8", 15.0, LONG, "spectral"),
 ]
 SMALL = [case for case in CASES if min(case.shape) < 10]  # worked on as a whole
 EVERY = pytest.mark.parametrize("case", CASES, ids=str)
@@ -136,13 +151,21 @@ def request(case: Case, jobs: int = 1) -> Request:
 
 @cache
 def surveyed(case: Case) -> Plan:
-    return survey(ArraySource(picture(case)), case.sigma, request(case))
+    return survey(ArraySource(picture(case)), case.noise, request(case))
+
+
+def denoised(case: Case, wanted: Request, progress: Progress | None = None) -> Pixels:
+    """The picture, surveyed and denoised as a whole."""
+    source = ArraySource(picture(case))
+    plan = survey(source, case.noise, wanted)
+    parts = denoised_rows(source, plan, wanted.jobs, progress=progress, memory=wanted.memory)
+    return np.concatenate([part for _, part in parts])
 
 
 @cache
 def whole(case: Case) -> Pixels:
     """The result in one piece, on one thread, in memory."""
-    result = denoise_pixels(picture(case), case.sigma, request(case)).pixels
+    result = denoised(case, request(case))
     assert result.shape == picture(case).shape
     assert result.dtype == case.dtype
     return result
@@ -208,12 +231,29 @@ def test_pixels_outside_the_window_do_not_matter(case: Case) -> None:
     assert cut(rows, box).tobytes() == cut(whole(case), box).tobytes()
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.kind == "spectral"], ids=str)
+def test_noise_with_a_spectrum_is_worked_on_as_it_is(case: Case) -> None:
+    """It follows the level in every channel, and has a coarser scale: the window is larger than that of one scale."""
+    plan = surveyed(case)
+    assert isinstance(plan.noise, SpectralNoise)
+    for channel in plan.noise.channels:
+        assert channel.level_factors(np.zeros(1)) is not None
+        assert channel.coarser_scales == 1
+    fine = tuple(replace(channel, deviations_at=(9.0, 9.0)) for channel in plan.noise.channels)
+    place = Box(20, 300, 21, 301)
+    assert plan.window(place).shape[1] > replace(plan, noise=SpectralNoise(fine)).window(place).shape[1]
+    even = SpectralNoise(tuple(replace(channel, levels=(), factors=()) for channel in plan.noise.channels))
+    other = np.concatenate([part for _, part in denoised_rows(ArraySource(picture(case)), replace(plan, noise=even))])
+    difference = np.abs(other.astype(np.float64) - whole(case).astype(np.float64))
+    assert difference.max() > 1.0
+
+
 # Threads, strips, scratch files.
 
 
 @EVERY
 def test_threads_do_not_change_a_bit(case: Case) -> None:
-    assert denoise_pixels(picture(case), case.sigma, request(case, jobs=3)).pixels.tobytes() == whole(case).tobytes()
+    assert denoised(case, request(case, jobs=3)).tobytes() == whole(case).tobytes()
 
 
 @EVERY
@@ -227,7 +267,7 @@ def test_scratch_files_do_not_change_a_bit(case: Case, tmp_path: Path, monkeypat
 
     monkeypatch.setattr(scratch, "_on_disk", counted)
     memory = Memory(most=1000, scratch=tmp_path)
-    result = denoise_pixels(picture(case), case.sigma, replace(request(case), memory=memory)).pixels
+    result = denoised(case, replace(request(case), memory=memory))
     assert result.tobytes() == whole(case).tobytes()
     assert made or case in SMALL or case.sigma == 0
     assert not list(tmp_path.iterdir())
@@ -241,7 +281,7 @@ def test_strips_do_not_change_a_bit(case: Case, monkeypatch: pytest.MonkeyPatch)
     boxes = strips(surveyed(case), Memory())
     assert len(boxes) > 1 or case in SMALL or case.sigma == 0
     shares: list[float] = []
-    result = denoise_pixels(picture(case), case.sigma, request(case), progress=shares.append).pixels
+    result = denoised(case, request(case), shares.append)
     assert result.tobytes() == whole(case).tobytes()
     assert shares == sorted(set(shares))
     assert case.sigma == 0 or shares[-1] == pytest.approx(1.0)
@@ -253,9 +293,7 @@ def test_strips_over_scratch_files_do_not_change_a_bit(tmp_path: Path, monkeypat
     monkeypatch.setattr(pipeline, "LARGEST_OVERHEAD", 1e9)
     for case in (CASES[0], CASES[10], CASES[14]):
         memory = Memory(most=1000, scratch=tmp_path)
-        assert denoise_pixels(picture(case), case.sigma, replace(request(case, 2), memory=memory)).pixels.tobytes() == (
-            whole(case).tobytes()
-        )
+        assert denoised(case, replace(request(case, 2), memory=memory)).tobytes() == whole(case).tobytes()
     assert not list(tmp_path.iterdir())
 
 
@@ -310,11 +348,11 @@ def test_boxes_that_are_not_in_the_picture_are_refused(quality: str, box: tuple[
     case = next(case for case in CASES if case.quality == quality and case.shape == (151, 203))
     plan = surveyed(case)
 
-    def denoised() -> Pixels:
+    def part() -> Pixels:
         return denoise_region(cut(picture(case), plan.window(Box(*box))), Box(*box), plan)
 
     with pytest.raises(ValueError, match=r"^[A-Z].*\bbox\b.*\.$"):
-        denoised()
+        part()
 
 
 # The plan.

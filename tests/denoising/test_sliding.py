@@ -16,11 +16,12 @@ from dstl_cli.denoising.passes import coding_estimate, patch_average, wiener_est
 from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.settings import FastSettings, matched_error_scale
-from dstl_cli.denoising.sliding import GUIDE_SHARE, RESULT_SHARE, SCALE_SIGMA
+from dstl_cli.denoising.sliding import GUIDE_SHARE, RESULT_SHARE
 from dstl_cli.denoising.survey import Request
 from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform
 from dstl_cli.measure.metrics import peak_signal_noise_ratio
-from dstl_cli.noise.model import WhiteChannel
+from dstl_cli.noise import model
+from dstl_cli.noise.model import SCALE_SIGMA, WhiteChannel
 from dstl_cli.patches.frame import Frame
 from dstl_cli.pixels.planes import Plane
 from dstl_cli.pixels.scales import halved, halved_shape, with_low_from
@@ -58,13 +59,14 @@ def in_units(sigma: float, scale: int) -> Frame:
 
 def coder_pass(plane: Plane, sigma: float, scale: int = 0) -> Plane:
     """The coder at one scale; sigma: the noise of the whole picture."""
-    estimate = coding_estimate(in_units(sigma, scale), WhiteChannel(sigma), scale, 0.0, matched_error_scale(8))
+    costs = Frame.of(DCT).costs
+    estimate = coding_estimate(in_units(sigma, scale), costs, matched_error_scale(8), lambda _: None)
     return patch_average([plane], 8, (1, 1), estimate, Execution())
 
 
 def wiener_pass(plane: Plane, pilot: Plane, sigma: float, scale: int = 0) -> Plane:
     """What a pilot guides to."""
-    estimate = wiener_estimate(in_units(sigma, scale), WhiteChannel(sigma), scale, 0.0)
+    estimate = wiener_estimate(in_units(sigma, scale), lambda _: None)
     return patch_average([plane, pilot], 8, (1, 1), estimate, Execution())
 
 
@@ -119,7 +121,7 @@ def test_scales_help_where_noise_is_strong(monkeypatch: pytest.MonkeyPatch, sigm
     clean = smooth((150, 130))
     image = with_noise(clean, sigma)
     helped = psnr(clean, run(image, sigma))
-    monkeypatch.setattr(sliding, "SCALE_SIGMA", 1e9)
+    monkeypatch.setattr(model, "SCALE_SIGMA", 1e9)
     alone = psnr(clean, run(image, sigma))
     assert helped > alone + 1.0
 

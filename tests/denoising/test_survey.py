@@ -1,7 +1,7 @@
 """The survey sees every pixel once, whatever its bands; its sample is bounded; what is no picture is refused."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dstl_cli.denoising import survey as survey_module
 from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.survey import Request, effective_sigma, look_at, survey
+from dstl_cli.noise.model import SpectralChannel, SpectralNoise, WhiteNoise
 from dstl_cli.pixels import source as source_module
 from dstl_cli.pixels.colour import BASIS
 from dstl_cli.pixels.depth import Depth
@@ -237,6 +238,32 @@ def test_three_equal_channels_are_worked_on_as_one() -> None:
     single = denoise_pixels(grey, 10.0, FAST).pixels
     repeated = denoise_pixels(np.stack([grey] * 3, axis=-1), 10.0, FAST).pixels
     np.testing.assert_array_equal(repeated, np.stack([single] * 3, axis=-1))
+
+
+def test_noise_may_be_given_as_a_model() -> None:
+    """One channel serves all; the strengths come in; another number of channels is refused."""
+    pixels = picture((40, 50, 3), "uint8")
+    own = SpectralChannel((0.1, 0.5), (9.0, 5.0), 0.0, (0.0, 255.0), (0.8, 1.2))
+    plan = survey(ArraySource(pixels), SpectralNoise((own,)), FAST)
+    assert plan.noise == SpectralNoise((own,) * 3)
+    assert plan.sigmas == plan.noise.sigmas
+    stronger = replace(FAST, strength=1.5, chroma_strength=2.0)
+    known = survey(ArraySource(pixels), SpectralNoise((own,)), stronger).noise
+    assert known == SpectralNoise((own.scaled(1.5), own.scaled(3.0), own.scaled(3.0)))
+    assert survey(ArraySource(pixels), 10.0, stronger).noise == WhiteNoise((15.0, 30.0, 30.0))
+    as_model = survey(ArraySource(pixels), WhiteNoise((10.0,)), FAST)
+    assert as_model.to_json() == survey(ArraySource(pixels), 10.0, FAST).to_json()
+    for model in (SpectralNoise((own,) * 3), WhiteNoise((1.0, 2.0))):
+        with pytest.raises(ValueError, match=r"^The noise model is of \d channels; the picture has 1\.$"):
+            survey(ArraySource(pixels[..., 0]), model, FAST)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+def test_a_model_is_in_units_of_the_depth(dtype: str) -> None:
+    """Grey levels of 0 to 255 for whole numbers; the array's own for floats."""
+    pixels = picture((40, 50), dtype)
+    own = SpectralNoise((SpectralChannel((0.1, 0.5), (9.0, 5.0), 0.0, (0.0, 255.0), (0.8, 1.2)),))
+    assert survey(ArraySource(pixels), own, FAST).noise == own
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from skimage import data
 from dstl_cli.noise.blind import estimate_model
 from dstl_cli.noise.estimate import estimate_sigma
 from dstl_cli.noise.model import SpectralNoise, WhiteNoise
+from dstl_cli.pixels.depth import Depth
 
 
 def bytes_of(values: NDArray[np.float64]) -> NDArray[np.uint8]:
@@ -38,6 +39,15 @@ def test_photons_give_a_level_function() -> None:
     factors = model.channel(0).level_factors(levels)
     assert factors is not None
     np.testing.assert_allclose(factors * model.channel(0).deviation(), np.sqrt(2.55 * levels), rtol=0.15)
+
+
+@pytest.mark.parametrize("kind", ["white", "poisson"])
+def test_a_kind_that_is_known_is_taken(kind: str) -> None:
+    photons = bytes_of(np.random.default_rng(0).poisson(data.camera() / 255 * 100) * 2.55)
+    model, _ = estimate_model(photons, Depth.of(photons.dtype), kind=kind)
+    assert model.kind == {"white": "white", "poisson": "spectral"}[kind]
+    if isinstance(model, WhiteNoise):
+        assert model.sigmas == (estimate_sigma(photons, data_range=(0, 255)).sigma,)
 
 
 def test_resampled_noise_is_coarse() -> None:

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from dstl_cli.noise import estimate as noise
-from dstl_cli.noise.estimate import NoiseEstimate, estimate_channels, estimate_sigma
+from dstl_cli.noise.estimate import NoiseEstimate, estimate_channels, estimate_sigma, joint_warnings
 from dstl_cli.noise.synthetic import add_noise
 from dstl_cli.pixels.depth import Depth
 
@@ -268,21 +268,29 @@ class TestColour:
         clean = np.dstack([smooth_picture(), smooth_picture(), smooth_picture() + 90])
         noise = np.dstack([box_blurred_noise(clean.shape[:2], sigma, 20) for sigma in (10, 20, 10)])
         pixels = to_bytes(clean + noise)
-        deviations, sentences = estimate_channels(pixels, Depth.of(pixels.dtype))
+        estimates = estimate_channels(pixels, Depth.of(pixels.dtype))
+        sentences = joint_warnings(estimates)
         alone = [estimate_sigma(pixels[..., c], data_range=RANGE) for c in range(3)]
-        assert deviations == [estimate.sigma for estimate in alone]
+        assert estimates == alone
         assert all(speaks_of_scales(estimate) for estimate in alone)
         assert len(sentences) == 2
         assert set(sentences) <= {warning.sentence for estimate in alone for warning in estimate.warnings}
         assert sum("scales disagree" in sentence for sentence in sentences) == 1
         assert {warning.sentence for warning in alone[1].warnings if warning.kind == "scales"} <= set(sentences)
+        kinds = {warning.kind for estimate in alone for warning in estimate.warnings}
+        assert sorted(sentence for kind in kinds for sentence in joint_warnings(estimates, kind)) == sorted(sentences)
+        assert joint_warnings(estimates, *kinds) == sentences
+        assert joint_warnings(estimates, "scales") == tuple(item for item in sentences if "scales disagree" in item)
+        assert joint_warnings(estimates, "size") == ()
 
     def test_a_single_channel_says_what_it_says_alone(self) -> None:
         clean = smooth_picture() + 90
         burnt = to_bytes(clean + box_blurred_noise(clean.shape, 20, 21))
         alone = estimate_sigma(burnt, data_range=RANGE)
         assert len(alone.warnings) == 2
-        assert estimate_channels(burnt, Depth.of(burnt.dtype))[1] == tuple(item.sentence for item in alone.warnings)
+        estimates = estimate_channels(burnt, Depth.of(burnt.dtype))
+        assert estimates == [alone]
+        assert joint_warnings(estimates) == tuple(item.sentence for item in alone.warnings)
 
 
 class TestEdges:

@@ -17,6 +17,7 @@ from dstl_cli.denoising.plan import Plan
 from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.noise.model import (
     NOISE_KINDS,
+    SCALE_SIGMA,
     ChannelNoise,
     NoiseKind,
     NoiseModel,
@@ -74,6 +75,32 @@ def test_deviations_at_every_scale_are_those_of_halved_noise(scale: int, size: i
 
 def test_white_noise_is_the_same_at_every_level() -> None:
     assert WhiteChannel(5.0).level_factors(np.linspace(0, 255, 9)) is None
+    assert WhiteChannel(5.0).counted_from(128.0) == WhiteChannel(5.0)
+
+
+@given(st.floats(0, 1e6))
+def test_white_noise_asks_for_scales_until_it_is_weak(sigma: float) -> None:
+    scales = WhiteChannel(sigma).coarser_scales
+    assert sigma / 2**scales <= SCALE_SIGMA * (1 + 1e-12)
+    assert scales == 0 or sigma / 2 ** (scales - 1) > SCALE_SIGMA
+
+
+@given(SIGMAS, st.floats(1e-3, 1e3), st.floats(1e-2, 10), st.floats(1e-2, 10))
+def test_white_noise_in_other_units_and_strengths(
+    sigmas: tuple[float, ...], unit: float, strength: float, chroma: float
+) -> None:
+    model = WhiteNoise(sigmas)
+    assert model.in_units(unit).sigmas == pytest.approx([sigma / unit for sigma in sigmas])
+    stronger = [sigma * strength * (chroma if index else 1) for index, sigma in enumerate(sigmas)]
+    assert model.scaled(strength, chroma).sigmas == pytest.approx(stronger)
+    assert model.scaled(1.0) == model.in_units(1.0) == model.for_channels(len(sigmas)) == model
+    assert model.channel(0).scaled(strength) == model.scaled(strength).channel(0)
+
+
+def test_one_deviation_serves_all_channels() -> None:
+    assert WhiteNoise((4.0,)).for_channels(3) == WhiteNoise((4.0, 4.0, 4.0))
+    assert WhiteNoise((4.0, 2.0, 2.0)).describe() == "white noise of 4"
+    assert WhiteNoise((0.0,)).describe() == "no noise"
 
 
 def test_every_channel_has_its_own_deviation() -> None:
@@ -130,7 +157,7 @@ def test_what_is_no_model_is_refused_in_one_sentence(facts: Any) -> None:
 
 
 def test_the_sentence_names_the_kinds_there_are() -> None:
-    with pytest.raises(ValueError, match=r"^noise kind must be one of white, not 'pink'\.$"):
+    with pytest.raises(ValueError, match=r"^noise kind must be one of white, spectral, not 'pink'\.$"):
         model_from_json({"kind": "pink"})
 
 
@@ -139,11 +166,16 @@ def test_the_sentence_names_the_kinds_there_are() -> None:
 
 @dataclass(frozen=True)
 class ToyChannel:
-    """Noise that is smoothed along rows by `taps` and grows with the grey level from `level` on."""
+    """Noise that is smoothed along rows by `taps` and grows with the grey level, counted from `zero`: 1 at `level`."""
 
     sigma: float
     taps: tuple[float, ...] = (1.0,)
     level: float | None = None
+    zero: float = 0.0
+
+    @property
+    def coarser_scales(self) -> int:
+        return WhiteChannel(self.sigma).coarser_scales
 
     def covariance(self, size: int) -> Array:
         """Of the pixels of a patch, (n, n)."""
@@ -163,7 +195,13 @@ class ToyChannel:
     def level_factors(self, levels: NDArray[Any], scale: int = 0) -> NDArray[np.float32] | None:
         if self.level is None:
             return None
-        return np.asarray(np.maximum(levels, 1.0) / self.level, dtype=np.float32)
+        return np.asarray(np.maximum(levels + self.zero, 1.0) / self.level, dtype=np.float32)
+
+    def scaled(self, strength: float) -> "ToyChannel":
+        return replace(self, sigma=strength * self.sigma)
+
+    def counted_from(self, level: float) -> "ToyChannel":
+        return replace(self, zero=self.zero + level)
 
 
 @dataclass(frozen=True)
@@ -179,6 +217,20 @@ class ToyNoise:
 
     def channel(self, index: int) -> ChannelNoise:
         return self.own
+
+    def for_channels(self, count: int) -> "ToyNoise":
+        assert count == 1
+        return self
+
+    def in_units(self, unit: float) -> "ToyNoise":
+        level = None if self.own.level is None else self.own.level / unit
+        return ToyNoise(replace(self.own.scaled(1 / unit), level=level))
+
+    def scaled(self, strength: float, chroma: float = 1.0) -> "ToyNoise":
+        return ToyNoise(self.own.scaled(strength))
+
+    def describe(self) -> str:
+        return f"a toy of {self.own.sigma}"
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "sigma": self.own.sigma, "taps": list(self.own.taps), "level": self.own.level}
@@ -227,7 +279,7 @@ def test_a_toy_goes_through_json_and_the_plan(toy_kind: None) -> None:
 
 def test_it_is_gone_afterwards() -> None:
     assert "toy" not in NOISE_KINDS
-    assert NOISE_KINDS.names == ("white",)
+    assert NOISE_KINDS.names == ("white", "spectral")
 
 
 @pytest.mark.parametrize("sigma", [10.0, 40.0])
@@ -277,7 +329,8 @@ def test_levels_are_those_of_the_picture() -> None:
     @dataclass(frozen=True)
     class Listening(ToyChannel):
         def level_factors(self, levels: NDArray[Any], scale: int = 0) -> None:
-            seen.append(np.array(levels))
+            if levels.size > 1:  # a single one asks whether there are factors at all
+                seen.append(levels + self.zero)
 
     clean = scene((60, 70)) + 1000.0
     noisy = clean + 5.0 * np.random.default_rng(0).standard_normal(clean.shape)
@@ -285,6 +338,22 @@ def test_levels_are_those_of_the_picture() -> None:
     levels = np.concatenate(seen)
     assert clean.min() - 10 < levels.min() < clean.min() + 10
     assert clean.max() - 10 < levels.max() < clean.max() + 10
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e9])
+def test_the_survey_takes_a_toy(unit: float) -> None:
+    """In the units of the picture; the plan has it in its own."""
+    clean = scene((60, 70))
+    noisy = unit * clean * (1 + 0.1 * np.random.default_rng(0).standard_normal(clean.shape))
+    request = Request.named("fast", jobs=1, method="dct", patch_size=8, stride=1)
+    plan = survey(ArraySource(noisy), ToyNoise(ToyChannel(12.0 * unit, level=120.0 * unit)), request)
+    assert isinstance(plan.noise, ToyNoise)
+    assert plan.sigmas == pytest.approx((12.0 * unit,))
+    assert plan.warnings == ()
+    ratio = plan.noise.own.sigma / 12.0
+    assert plan.noise.own.level == pytest.approx(120.0 * ratio)
+    plain = with_noise(plan_for(noisy / unit, 12.0), ToyNoise(ToyChannel(12.0, level=120.0)), noisy / unit)
+    np.testing.assert_allclose(with_noise(plan, plan.noise, noisy) / unit, plain, rtol=0, atol=1e-2)
 
 
 def test_coloured_noise_is_removed_where_it_is() -> None:
