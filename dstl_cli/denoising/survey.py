@@ -73,12 +73,14 @@ def survey(
     channels. depth: what the numbers mean where the dtype does not tell it.
     """
     own = depth or Depth.of(source.dtype)
-    sigma = None if noise is None or not isinstance(noise, int | float) else check_sigma(noise)
+    told = noise if noise is None or isinstance(noise, NoiseModel) else check_sigma(float(noise))
     seen = look_at(source, own)
     sample = sample_of(source, request.settings.seed)
     grey = sample[..., 0] if seen.equal_channels else sample
-    model, warnings = _model_of(grey, noise if sigma is None else sigma, own, request.noise_kind)
+    model, warnings = _model_of(grey, told, own, request.noise_kind)
     model = model.scaled(request.strength, request.chroma_strength)
+    request, told_of_it = _suited(request, model)
+    warnings += told_of_it
     scaled = own.for_sigma(max(model.sigmas) * (own.unit if own.data_range is None else 1.0))
     largest = max(abs(seen.smallest), abs(seen.largest)) / scaled.unit
     known = _effective(model.in_units(scaled.unit / own.unit), largest)
@@ -93,7 +95,7 @@ def survey(
         statistics=seen,
         noise=known,
         centres=tuple(float(mean) for mean in (BASIS @ means if grey.ndim == 3 else means[:1])),
-        sigmas=(0.0,) if sigma == 0 else tuple(value * user_unit for value in known.sigmas),
+        sigmas=(0.0,) if told == 0 else tuple(value * user_unit for value in known.sigmas),
         steep=largest > STEEP * max(known.sigmas) > 0,
         warnings=warnings,
     )
@@ -107,11 +109,21 @@ def _model_of(
     channels = channel_count(sample)
     if noise is None:
         return estimate_model(sample, depth, kind=kind)
-    if isinstance(noise, int | float):
+    if isinstance(noise, float):
         return WhiteNoise((noise if depth.data_range is not None else noise / depth.unit,) * channels), ()
     if len(noise.sigmas) not in (1, channels):
         raise ValueError(f"The noise model is of {len(noise.sigmas)} channels; the picture has {channels}.")
     return noise.for_channels(channels), ()
+
+
+def _suited(request: Request, model: NoiseModel) -> tuple[Request, tuple[str, ...]]:
+    """The request, with another quality where its own takes noise as even and this one follows the brightness."""
+    other = request.quality.for_uneven_noise
+    if other is None or request.source.given is not None or model.channel(0).level_factors(np.zeros(1)) is None:
+        return request, ()
+    settings = QUALITIES[other].make({"seed": request.settings.seed})
+    sentence = f"The noise follows the brightness, which {request.quality.name} cannot use: this is {other}."
+    return replace(request, quality=QUALITIES[other], settings=settings), (sentence,)
 
 
 def _effective(model: NoiseModel, largest: float) -> NoiseModel:

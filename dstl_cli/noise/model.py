@@ -1,14 +1,14 @@
 """What is known of the noise of a picture. Everything below asks it: the deviation of a coefficient, of a pixel.
 
 A model has a channel of its own for each working channel. White Gaussian noise is the simplest kind. To add one: a
-frozen dataclass with `kind`, `channel` and `to_json`, and an entry in `NOISE_KINDS`.
+frozen dataclass with what `NoiseModel` asks for, and an entry in `NOISE_KINDS`.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ class ChannelNoise(Protocol):
         """The same noise where levels are counted from this one."""
 
 
+@runtime_checkable
 class NoiseModel(Protocol):
     """The noise of a picture."""
 
@@ -192,6 +193,8 @@ class SpectralChannel:
         require(all(0 < d < float("inf") for d in self.deviations_at), "Deviations must be positive and finite.")
         require(0 <= self.floor < float("inf"), "The floor must be finite and at least 0.")
         require(len(self.levels) == len(self.factors), "Every level has one factor.")
+        rising = all(a < b for a, b in zip(self.levels, self.levels[1:], strict=False))
+        require(rising and all(map(math.isfinite, self.levels)), "Levels must be finite and rising.")
         require(all(0 < d < float("inf") for d in self.factors), "Factors must be positive and finite.")
 
     @property

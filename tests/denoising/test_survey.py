@@ -288,3 +288,19 @@ def test_no_noise_needs_no_transform() -> None:
     assert plan.sigmas == (0.0,)
     assert plan.window(Box(3, 4, 5, 6)) == Box(3, 4, 5, 6)
     np.testing.assert_array_equal(denoise_pixels(pixels, 0.0, FAST).pixels, pixels)
+
+
+def test_any_number_is_a_sigma() -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 50)).astype(np.uint8)
+    expected = survey(ArraySource(pixels), 5.0, Request.named("fast")).noise
+    for number in (5, np.float32(5), np.int64(5), np.array(5.0)):
+        assert survey(ArraySource(pixels), number, Request.named("fast")).noise == expected  # type: ignore[arg-type]
+
+
+def test_best_leaves_noise_that_follows_the_brightness_to_standard() -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (60, 70)).astype(np.uint8)
+    photons = SpectralNoise((SpectralChannel((0.5,), (20.0,), 0.0, (0.0, 255.0), (0.5, 1.5)),))
+    plan = survey(ArraySource(pixels), photons, Request.named("best"))
+    assert plan.quality == "standard"
+    assert any("best" in sentence and "standard" in sentence for sentence in plan.warnings)
+    assert survey(ArraySource(pixels), 20.0, Request.named("best")).quality == "best"
