@@ -90,7 +90,7 @@ def denoised_rows(
 
 
 def strips(plan: Plan, memory: Memory) -> list[Box]:
-    """Strips that fit into memory, if their windows are not much larger than they are; else the whole picture."""
+    """The lowest strips whose windows, together, are not much larger than the picture; perhaps the whole picture."""
     height, width = plan.shape
     whole = Box.whole(plan.shape)
     if plan.transform is None or (height * width <= STRIP_PIXELS and memory.holds(plan.working_bytes(whole))):
@@ -98,10 +98,11 @@ def strips(plan: Plan, memory: Memory) -> list[Box]:
     rows = max(1, STRIP_PIXELS // (width * STRIP_ROWS)) * STRIP_ROWS
     while rows > STRIP_ROWS and not memory.holds(plan.working_bytes(Box(0, 0, min(rows, height), width))):
         rows = rows // (2 * STRIP_ROWS) * STRIP_ROWS or STRIP_ROWS
-    middle = plan.window(Box(height // 2, 0, min(height, height // 2 + rows), width))
-    if middle.shape[0] > LARGEST_OVERHEAD * rows:
-        return [whole]
-    return [Box(top, 0, min(top + rows, height), width) for top in range(0, height, rows)]
+    while True:
+        boxes = [Box(top, 0, min(top + rows, height), width) for top in range(0, height, rows)]
+        if len(boxes) == 1 or sum(plan.window(box).shape[0] for box in boxes) <= LARGEST_OVERHEAD * height:
+            return boxes
+        rows += STRIP_ROWS
 
 
 def denoise_region(window: Pixels, box: Box, plan: Plan, *, jobs: int | None = None) -> Pixels:
