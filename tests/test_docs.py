@@ -142,7 +142,7 @@ def settings_table() -> str:
 
 def formats_table() -> str:
     """What the formats that are written can hold, as it stands in docs/commands.md."""
-    bits = {"uint8": "8", "uint16": "16", "float32": "float"}
+    bits = {"uint8": "8", "uint16": "16", "uint32": "32", "int16": "signed", "float32": "float"}
     names = {"icc": "ICC profile", "exif": "EXIF", "xmp": "XMP", "dpi": "resolution"}
     lines = ["| format | ends in | bits | alpha | pages | keeps |", "|---|---|---|---|---|---|"]
     for entry in FORMATS:

@@ -95,38 +95,40 @@ def _inspect_picture(path: Path, plot: Path | None, force: bool, json: bool) -> 
     from dstl_cli.measure.inspection import channel_statistics
     from dstl_cli.picture.read import read_picture
     from dstl_cli.pixels.colour import root_mean_square
+    from dstl_cli.pixels.depth import Depth
     from dstl_cli.report.plots import plot_image
 
     picture = read_picture(path)
     channels: list[ChannelStatistics] = []
-    for index in range(len(picture.specs)):
+    depths = [Depth.of(spec.dtype, spec.bits) for spec in picture.specs]
+    for index, depth in enumerate(depths):
         with refusals(picture.name, "cannot be inspected"):
-            channels += channel_statistics(index + 1, picture.pages[index])
+            channels += channel_statistics(index + 1, picture.pages[index], depth)
     if plot is not None:
-        plot_image(picture.pages[0], channels, display_name(path.name), plot, overwrite=force)
+        plot_image(picture.pages[0], channels, display_name(path.name), plot, depth=depths[0], overwrite=force)
     if json:
         facts = asdict(picture.info) | {"dtype": picture.info.dtype.name}
         sigma = root_mean_square([channel.sigma for channel in channels if channel.page == 1])
         print_json("inspect", file=str(path), kind="image", image=facts, sigma=sigma, channels=channels)
     else:
         _print_lines(path, _picture_in_words(picture))
-        _print_channels(picture, channels)
+        _print_channels(picture, channels, "on the 0-255 scale" if depths[0].scaled else "in the units of the file")
 
 
 def _picture_in_words(picture: "Picture") -> dict[str, str]:
     info = picture.info
-    kind = "floating point" if info.dtype.kind == "f" else "whole numbers"
+    kind = {"f": "floating point", "i": "signed whole numbers"}.get(info.dtype.kind, "whole numbers")
     kept = [name for key, name in METADATA.items() if getattr(picture.metadata, key) is not None]
     return {
         "format": info.format,
         "size": f"{info.width} x {info.height} pixels" + (f", {info.pages} pages" if info.pages > 1 else ""),
         "colours": ("grey" if info.channels == 1 else "RGB") + (" with alpha" if info.has_alpha else ""),
-        "depth": f"{8 * info.dtype.itemsize} bit, {kind} ({info.dtype.name})",
+        "depth": f"{info.bits} bit, {kind} ({info.dtype.name})",
         "kept with it": ", ".join(kept) or "nothing",
     }
 
 
-def _print_channels(picture: "Picture", channels: "list[ChannelStatistics]") -> None:
+def _print_channels(picture: "Picture", channels: "list[ChannelStatistics]", units: str) -> None:
     """The table of the channels, and what is to be known about their noise."""
     rows = []
     for channel in channels:
@@ -135,7 +137,6 @@ def _print_channels(picture: "Picture", channels: "list[ChannelStatistics]") -> 
         rows.append([str(channel.page), channel.name, *numbers, *shares])
     first = 0 if picture.info.pages > 1 else 1  # the page is told where there are several
     print_table(CHANNEL_HEADINGS[first:], [row[first:] for row in rows])
-    units = "in the units of the file" if picture.info.dtype.kind == "f" else "on the 0-255 scale"
     say(f"sigma is the estimated deviation of the noise, {units}, as --sigma takes it")
     for text in dict.fromkeys([*picture.notes, *(text for channel in channels for text in channel.warnings)]):
         report_error(f"{picture.name}: {text}")

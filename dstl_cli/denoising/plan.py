@@ -19,7 +19,7 @@ from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.on_picture import PictureTransform, ReadySource, learn_transform_on
 from dstl_cli.noise.model import ChannelNoise, NoiseModel
 from dstl_cli.pixels.colour import working_channel
-from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.depth import Depth, working_type
 from dstl_cli.pixels.planes import Box, Plane
 from dstl_cli.pixels.scales import BASE_REACH, SMALLEST_BASE, smooth_base
 from dstl_cli.transforms.transform import Iteration, Transform
@@ -93,8 +93,8 @@ class Plan:
 
     @property
     def result_type(self) -> type[np.float32] | type[np.float64]:
-        """Of the denoised channels: single precision holds all that whole numbers and single-precision floats tell."""
-        return np.float64 if self.depth.dtype == np.float64 else np.float32
+        """Of the denoised channels."""
+        return working_type(self.depth.dtype)
 
     @property
     def patch_size(self) -> int:
@@ -121,11 +121,11 @@ class Plan:
         return np.pad(image, missing, mode="symmetric") if np.any(missing) else image
 
     def channel(self, pixels: Pixels, index: int) -> Floats:
-        """A working channel of some pixels, counted from its centre; in double precision where they come so."""
+        """A working channel of some pixels, counted from its centre; in double precision where they ask for it."""
         if self.statistics.equal_channels and pixels.ndim == 3:
             pixels = pixels[..., 0]
         values = working_channel(pixels, index, self.depth)
-        return np.subtract(values, self.centres[index], dtype=np.float64 if values.dtype == np.float64 else np.float32)
+        return np.subtract(values, self.centres[index], dtype=working_type(values.dtype))
 
     def window(self, box: Box) -> Box:
         """The pixels that are needed to denoise a box of the picture; others are refused."""

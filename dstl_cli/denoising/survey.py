@@ -68,9 +68,9 @@ def survey(
 ) -> Plan:
     """The plan for a grey (H, W) or RGB (H, W, 3) picture.
 
-    noise: a model of it, in units of the depth; or the deviation of white noise, on the 0-255 scale for whole numbers,
-    in the array's own units for floats; None: it is estimated. One transform, learnt on the luminance, serves all
-    channels. depth: what the numbers mean where the dtype does not tell it.
+    noise: a model of it, in units of the depth; or the deviation of white noise, on the 0-255 scale for depths that
+    have it, in the array's own units for others; None: it is estimated. One transform, learnt on the luminance, serves
+    all channels. depth: what the numbers mean where the dtype does not tell it.
     """
     own = depth or Depth.of(source.dtype)
     told = noise if noise is None or isinstance(noise, NoiseModel) else check_sigma(float(noise))
@@ -81,11 +81,10 @@ def survey(
     model = model.scaled(request.strength, request.chroma_strength)
     request, told_of_it = _suited(request, model)
     warnings += told_of_it
-    scaled = own.for_sigma(max(model.sigmas) * (own.unit if own.data_range is None else 1.0))
+    scaled = own.for_sigma(max(model.sigmas) * own.sigma_unit)
     largest = max(abs(seen.smallest), abs(seen.largest)) / scaled.unit
     known = _effective(model.in_units(scaled.unit / own.unit), largest)
     means = np.array(seen.means) / scaled.unit
-    user_unit = 1.0 if own.data_range is not None else scaled.unit  # whole numbers have it on the 0-255 scale
     plan = Plan(
         quality=request.quality.name,
         settings=request.settings.resolved(known.sigmas, request.source.patch_size(request.settings)),
@@ -95,7 +94,7 @@ def survey(
         statistics=seen,
         noise=known,
         centres=tuple(float(mean) for mean in (BASIS @ means if grey.ndim == 3 else means[:1])),
-        sigmas=(0.0,) if told == 0 else tuple(value * user_unit for value in known.sigmas),
+        sigmas=(0.0,) if told == 0 else tuple(value * scaled.sigma_unit for value in known.sigmas),
         steep=largest > STEEP * max(known.sigmas) > 0,
         warnings=warnings,
     )
@@ -110,7 +109,7 @@ def _model_of(
     if noise is None:
         return estimate_model(sample, depth, kind=kind)
     if isinstance(noise, float):
-        return WhiteNoise((noise if depth.data_range is not None else noise / depth.unit,) * channels), ()
+        return WhiteNoise((noise / depth.sigma_unit,) * channels), ()
     if len(noise.sigmas) not in (1, channels):
         raise ValueError(f"The noise model is of {len(noise.sigmas)} channels; the picture has {channels}.")
     return noise.for_channels(channels), ()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dstl_cli.base.arrays import Array, Levels, Pixels
-from dstl_cli.noise.estimate import estimate_sigma
+from dstl_cli.noise.estimate import estimate_channels
 from dstl_cli.pixels.colour import check_pixels
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.transforms.transform import Transform
@@ -22,20 +22,19 @@ class ChannelStatistics:
     smallest: float
     mean: float
     largest: float
-    sigma: float  # as --sigma takes it: on the 0-255 scale for integers, in file units for floats
+    sigma: float  # as --sigma takes it: on the 0-255 scale, or in the units of the file
     saturated: float  # share of the pixels at the limits of the range
     warnings: tuple[str, ...]
 
 
-def channel_statistics(page: int, pixels: Pixels) -> list[ChannelStatistics]:
+def channel_statistics(page: int, pixels: Pixels, depth: Depth | None = None) -> list[ChannelStatistics]:
     """The statistics of each channel of a grey (H, W) or RGB (H, W, 3) page."""
     check_pixels(pixels)
-    depth = Depth.of(pixels.dtype)
+    depth = depth or Depth.of(pixels.dtype)
     found = []
-    for name, values in named_channels(pixels):
-        noise = estimate_sigma(values, data_range=depth.stored_range)
+    for (name, values), noise in zip(named_channels(pixels), estimate_channels(pixels, depth), strict=True):
         smallest, mean, largest = float(values.min()), float(values.mean(dtype=np.float64)), float(values.max())
-        sigma, warnings = noise.sigma / depth.unit, tuple(warning.sentence for warning in noise.warnings)
+        sigma, warnings = noise.sigma / depth.told_unit, tuple(warning.sentence for warning in noise.warnings)
         found.append(ChannelStatistics(page, name, smallest, mean, largest, sigma, noise.saturated, warnings))
     return found
 
@@ -47,12 +46,12 @@ def named_channels(pixels: Pixels) -> list[tuple[str, Pixels]]:
     return [(name, pixels[..., index]) for index, name in enumerate(("red", "green", "blue"))]
 
 
-def histogram(pixels: Pixels) -> tuple[Array, list[tuple[str, Levels]]]:
-    """Edges of equal bins over the range of the depth (floats: of the pixels), and the counts of each channel."""
-    depth = Depth.of(pixels.dtype)
+def histogram(pixels: Pixels, depth: Depth | None = None) -> tuple[Array, list[tuple[str, Levels]]]:
+    """Edges of equal bins, over the range of depths with a scale, else of the pixels; the counts of each channel."""
+    depth = depth or Depth.of(pixels.dtype)
     limits = (float(pixels.min()), float(pixels.max()))
-    if depth.data_range is not None:
-        limits = (0.0, depth.data_range[1] * depth.unit + 1)
+    if depth.scaled and depth.stored_range is not None:
+        limits = (0.0, depth.stored_range[1] + 1)
     edges = np.histogram_bin_edges(np.array([]), BINS, limits)
     return edges, [(name, np.histogram(values, edges)[0]) for name, values in named_channels(pixels)]
 

@@ -22,9 +22,10 @@ from dstl_cli.denoising.survey import Request
 from dstl_cli.measure import metrics
 from dstl_cli.noise.synthetic import SyntheticNoise, add_noise
 from dstl_cli.pixels.colour import check_pixels
-from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.depth import WHITE, Depth
 
-WHITE = 255.0
+Depths = tuple[Depth | None, Depth | None]  # of a clean picture and its partner; None: as their dtypes tell
+
 LUMA = (0.299, 0.587, 0.114)
 SSIM_KINDS = {"wang": metrics.structural_similarity, "downsampled": metrics.structural_similarity_downsampled}
 
@@ -122,12 +123,13 @@ class Measurement:
 def with_white_at_255(pixels: Pixels, peak: float = WHITE, *, depth: Depth | None = None) -> Array:
     """Pixels of any depth, whole or not, on the common scale and within the range of the depth.
 
-    peak: the value of white in float pictures. depth: what the numbers mean where the dtype does not tell it.
+    peak: the value of white in pictures without a scale, as floats. depth: what the numbers mean where the dtype does
+    not tell it.
     """
     depth = depth or Depth.of(pixels.dtype)
-    if depth.data_range is None:
+    if not depth.scaled:
         return pixels.astype(np.float64) * (WHITE / peak)
-    return np.clip(pixels.astype(np.float64) / depth.unit, *depth.data_range)
+    return np.clip(pixels.astype(np.float64) / depth.unit, 0.0, WHITE)
 
 
 def luma(picture: Array) -> Array:
@@ -135,10 +137,13 @@ def luma(picture: Array) -> Array:
     return picture if picture.ndim == 2 else picture @ np.array(LUMA)
 
 
-def measure_pair(name: str, page: int, clean: Pixels, estimate: Pixels, measures: Measures) -> Measurement:
+def measure_pair(
+    name: str, page: int, clean: Pixels, estimate: Pixels, measures: Measures, *, depths: Depths = (None, None)
+) -> Measurement:
     """Compare two pictures of the same size and colours; their depths may differ."""
     check_pair(clean, estimate)
-    before, after = (with_white_at_255(pixels, measures.peak) for pixels in (clean, estimate))
+    pair = zip((clean, estimate), depths, strict=True)
+    before, after = (with_white_at_255(pixels, measures.peak, depth=depth) for pixels, depth in pair)
     return Measurement(Row(image=name, page=page, **measures.compare(before, after)), before, after)
 
 
@@ -162,22 +167,24 @@ def noise_trials(
     progress: Progress | None = None,
     *,
     noisy: Pixels | None = None,
+    depths: Depths = (None, None),
 ) -> Iterator[Measurement]:
     """Denoise and measure a noisy picture, given or made of the clean one, for each case, repeat and configuration.
 
     It is denoised as `dstl denoise` would the file, and clipped where it is measured, if its depth has limits.
+    depths: what the numbers of both mean where their dtypes do not tell it.
     """
     check_pair(clean, clean if noisy is None else noisy)
-    truth = with_white_at_255(clean, measures.peak)
+    truth = with_white_at_255(clean, measures.peak, depth=depths[0])
     total, done = len(plan.cases) * plan.repeats * len(plan.configurations), 0
     for (noise, sigma), repeat in product(plan.cases, range(plan.repeats)):
         trial: dict[str, Any] = {"sigma": sigma}
         if noisy is None:
             seed = plan.seed + repeat
             trial |= {"noise": noise and noise.name, "repeat": repeat + 1, "noise_seed": seed}
-            pixels, depth = made_noisy(clean, (noise, sigma), seed, measures.peak)
+            pixels, depth = made_noisy(clean, (noise, sigma), seed, measures.peak, depth=depths[0])
         else:
-            pixels, depth = noisy, Depth.of(noisy.dtype)
+            pixels, depth = noisy, depths[1] or Depth.of(noisy.dtype)
         noisy_view = with_white_at_255(pixels, measures.peak, depth=depth)
         before = measures.compare(truth, noisy_view)
         trial |= {"noisy_psnr": before["psnr"], "noisy_ssim": before["ssim"]}
@@ -195,19 +202,21 @@ def noise_trials(
             )
 
 
-def made_noisy(clean: Pixels, case: Case, seed: int, peak: float = WHITE) -> tuple[Pixels, Depth]:
+def made_noisy(
+    clean: Pixels, case: Case, seed: int, peak: float = WHITE, *, depth: Depth | None = None
+) -> tuple[Pixels, Depth]:
     """A clean picture with noise, and what its numbers mean.
 
     White noise whose deviation is told is neither rounded nor clipped; other noise gives what a file would hold: of the
     clean one's depth, or a photograph's 8 bits.
     """
-    (noise, sigma), depth = case, Depth.of(clean.dtype)
+    (noise, sigma), depth = case, depth or Depth.of(clean.dtype)
     if noise is None:
         assert sigma is not None
         exact = depth.unrounded()
         return add_noise(clean, sigma * depth.unit, seed=seed).astype(exact.dtype), exact
     if noise.kind.photograph:
-        return noise.added_to(with_white_at_255(clean, peak), seed), Depth.of(np.dtype(np.uint8))
+        return noise.added_to(with_white_at_255(clean, peak, depth=depth), seed), Depth.of(np.dtype(np.uint8))
     return depth.restore(noise.added_to(clean.astype(np.float64) / depth.unit, seed)), depth
 
 

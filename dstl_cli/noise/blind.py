@@ -150,8 +150,8 @@ def estimate_model(
     """The noise of a picture from a sample of it, (H, W) or (H, W, 3), in units of the depth; and what to say of it.
 
     kind: auto, or white or poisson where it is known to be such.
-    Pictures without a range (floats) have no scale that a camera's noise could be told on: there only what looks like
-    stationary noise is read, and white noise otherwise.
+    Pictures without a scale (floats, signed and 32-bit numbers) have none that a camera's noise could be told on:
+    there only what looks like stationary noise is read, and white noise otherwise.
     """
     own = depth or Depth.of(sample.dtype)
     estimates = estimate_channels(sample, own)
@@ -182,13 +182,13 @@ def _coloured(sample: Pixels, own: Depth, estimates: list[NoiseEstimate], white:
         return white
     if _looks_gaussian(readings[0]):
         return _believed(readings)
-    camera = _camera_noise(readings, count) if own.data_range is not None else None
+    camera = _camera_noise(readings, count) if own.scaled else None
     return camera or white
 
 
 def _grey_level(sample: Pixels, depth: Depth) -> float:
-    """One of 255 grey levels, in units: for floats, which have no range, of the span of their values."""
-    if depth.data_range is not None:
+    """One of 255 grey levels, in units: for numbers without a scale, of the span of their values."""
+    if depth.scaled:
         return 1.0
     return (float(sample.max()) - float(sample.min())) / 255 / depth.unit
 

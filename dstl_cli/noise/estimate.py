@@ -121,7 +121,14 @@ def estimate_sigma(image: Image, *, data_range: tuple[float, float] | None = Non
 def estimate_channels(pixels: Image, depth: Depth) -> list[NoiseEstimate]:
     """Noise of every stored channel of a picture, (H, W) or (H, W, 3)."""
     stored = [pixels] if pixels.ndim == 2 else [pixels[..., c] for c in range(pixels.shape[2])]
-    return [estimate_sigma(channel, data_range=depth.stored_range) for channel in stored]
+    return [estimate_sigma(channel, data_range=_known_limits(channel, depth)) for channel in stored]
+
+
+def _known_limits(channel: Image, depth: Depth) -> Limits | None:
+    """Where a channel is clipped; None where numbers without a scale, which seldom use their range, do not reach it."""
+    limits = depth.stored_range
+    reached = limits is not None and (channel.min() <= limits[0] or channel.max() >= limits[1])
+    return limits if depth.scaled or reached else None
 
 
 def joint_warnings(estimates: list[NoiseEstimate], *kinds: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dstl_cli.base.depths import PIXEL_TYPES, in_words
 from dstl_cli.errors import FileProblem
 from dstl_cli.picture.problems import damaged, decoding
 
@@ -17,18 +18,21 @@ Page = tuple[Pixels, Pixels | None]
 _INCH = 0.0254  # metres
 _BLOCK = 2**22  # values looked at together
 PIECE_BYTES = 2**22  # of rows that are written together
-PIXEL_TYPES = ("uint8", "uint16", "float32", "float64")
 
 
 @dataclass(frozen=True)
 class PageSpec:
-    """Shape and type of one page: how many colours (1 grey, 3 RGB) and extra samples (alpha) a pixel has."""
+    """Shape and type of one page: how many colours (1 grey, 3 RGB) and extra samples (alpha) a pixel has.
+
+    bits: of a whole number that are used, where the file stores fewer than its type has: white is 2^bits - 1.
+    """
 
     height: int
     width: int
     channels: int
     dtype: np.dtype[Any]
     extra: int = 0
+    bits: int | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,6 +58,7 @@ class ImageInfo:
     has_alpha: bool
     dtype: np.dtype[Any]
     format: str
+    bits: int  # of a sample
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,8 @@ class Picture:
         """The picture's size, layout and format, without decoding anything."""
         first = self.specs[0]
         pages = len(self.specs)
-        return ImageInfo(first.width, first.height, pages, first.channels, self.has_alpha, first.dtype, self.format)
+        size, bits = (first.width, first.height, pages), first.bits or 8 * first.dtype.itemsize
+        return ImageInfo(*size, first.channels, self.has_alpha, first.dtype, self.format, bits)
 
     def page(self, index: int) -> Page:
         """Page `index`, decoded unless it was the last one asked for; contiguous, finite, perhaps read-only."""
@@ -185,11 +191,11 @@ class LazyPages:
 def picture_from_array(
     pixels: Pixels, *, alpha: Pixels | None = None, metadata: Metadata | None = None, name: str = "the picture"
 ) -> Picture:
-    """A picture of one page from (H, W) or (H, W, 3) pixels of type uint8, uint16, float32 or float64."""
+    """A picture of one page from (H, W) or (H, W, 3) pixels of one of PIXEL_TYPES."""
     grey_or_rgb = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
     if not grey_or_rgb or pixels.size == 0 or pixels.dtype.name not in PIXEL_TYPES:
         raise ValueError(
-            f"A picture needs (H, W) or (H, W, 3) pixels of type {', '.join(PIXEL_TYPES)}, "
+            f"A picture needs (H, W) or (H, W, 3) pixels of type {in_words()}, "
             f"not shape {pixels.shape} and type {pixels.dtype}."
         )
     if alpha is not None and (alpha.shape != pixels.shape[:2] or alpha.dtype != pixels.dtype):

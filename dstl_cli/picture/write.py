@@ -222,8 +222,9 @@ def _obstacle(picture: Picture, entry: Format, strip: bool, suffix: str) -> str:
         return f"has grey pixels with alpha, but {label} holds alpha only with RGB"
     if spec.dtype.name not in entry.depths:
         depths = " or ".join(_DEPTH_NAMES[depth] for depth in entry.depths)
-        kind = "floating-point" if spec.dtype.kind == "f" else "whole-number"
-        return f"has {spec.dtype.itemsize * 8}-bit {kind} pixels, but {label} holds {depths}"
+        kind = {"f": "floating-point", "i": "signed whole-number"}.get(spec.dtype.kind, "whole-number")
+        unsigned = " unsigned ones" if spec.dtype.kind == "i" else ""
+        return f"has {spec.dtype.itemsize * 8}-bit {kind} pixels, but {label} holds {depths}{unsigned}"
     if dict(entry.only).get(suffix, layout) != layout:
         return f"has {'RGB' if layout == 'RGB' else 'grey'} pixels, but {suffix} holds the other kind"
     if entry.longest_side is not None and max(spec.width, spec.height) > entry.longest_side:

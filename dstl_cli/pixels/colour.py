@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.depth import Depth, working_type
 
 Pixels = NDArray[np.generic]
 Floats = NDArray[np.floating[Any]]
@@ -46,11 +46,11 @@ def is_grey(pixels: Pixels) -> bool:
     return bool(np.array_equal(red, pixels[..., 1]) and np.array_equal(red, pixels[..., 2]))
 
 
-def luminance(pixels: Pixels) -> Pixels:
+def luminance(pixels: Pixels, depth: Depth | None = None) -> Pixels:
     """The grey channel to learn from, on the scale the denoiser works on: the picture itself, or its luminance."""
     check_pixels(pixels)
     grey = pixels[..., 0] if pixels.ndim == 3 and is_grey(pixels) else pixels
-    return np.asarray(working_channel(grey, 0))
+    return np.asarray(working_channel(grey, 0, depth))
 
 
 def channel_count(pixels: Pixels) -> int:
@@ -61,7 +61,7 @@ def channel_count(pixels: Pixels) -> int:
 def working_channel(pixels: Pixels, index: int, depth: Depth | None = None) -> Pixels:
     """A grey channel in units: the picture itself, or its luminance (0) or a chrominance (1, 2)."""
     unit = (depth or Depth.of(pixels.dtype)).unit
-    working = np.float64 if pixels.dtype == np.float64 else np.float32
+    working = working_type(pixels.dtype)
     if pixels.ndim == 2:
         return pixels if unit == 1 else np.multiply(pixels, 1 / unit, dtype=working)
     channel = np.zeros(pixels.shape[:2], dtype=working)

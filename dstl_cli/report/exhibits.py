@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dstl_cli.base.arrays import Array, Bytes
-from dstl_cli.measure.trials import WHITE, Measurement, Row, luma
+from dstl_cli.measure.trials import Measurement, Row, luma
+from dstl_cli.pixels.depth import WHITE
 
 LONGEST_SIDE = 720  # of a picture on the page, about
 SHORTEST_SIDE = 240  # of a picture that had to be made smaller to keep the page small

@@ -13,6 +13,7 @@ from dstl_cli.measure.inspection import ChannelStatistics, atom_grid, histogram
 if TYPE_CHECKING:
     from dstl_cli.base.arrays import Array, Pixels
     from dstl_cli.measure.paper_experiments import Curve
+    from dstl_cli.pixels.depth import Depth
     from dstl_cli.transforms.files import TransformFile
 
 CHANNEL_COLOURS = {"grey": "0.35", "red": "tab:red", "green": "tab:green", "blue": "tab:blue"}
@@ -92,14 +93,20 @@ def _draw_spectrum(axis: Any, values: "Array", bound: float | None) -> None:
 
 
 def plot_image(
-    pixels: "Pixels", channels: Sequence[ChannelStatistics], title: str, path: Path, *, overwrite: bool = False
+    pixels: "Pixels",
+    channels: Sequence[ChannelStatistics],
+    title: str,
+    path: Path,
+    *,
+    depth: "Depth | None" = None,
+    overwrite: bool = False,
 ) -> None:
     """Two panels: the histogram of the first page, and the noise of each channel."""
     first = [channel for channel in channels if channel.page == 1]
     short = title if len(title) <= LONGEST_NAME else f"...{title[-LONGEST_NAME:]}"
     with _png(path, (11, 4.5), overwrite=overwrite) as figure:
         left, right = figure.subplots(1, 2, width_ratios=(3, 1))
-        edges, counts = histogram(pixels)
+        edges, counts = histogram(pixels, depth)
         for name, values in counts:
             left.stairs(values, edges, color=CHANNEL_COLOURS[name], label=name, fill=len(counts) == 1)
         left.set_title(f"Histogram of {short}", parse_math=False)

@@ -15,6 +15,7 @@ from dstl_cli.learning.settings import CollectionSettings
 from dstl_cli.picture.inputs import STANDARD_STREAM, Selection, find_inputs
 from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.colour import luminance
+from dstl_cli.pixels.depth import Depth
 
 PROGRESS = ("read", "floats", "unreadable")  # how far `SampledPictures` have come
 NO_SUFFIX = "/"  # no file name ends in it: nothing is left out as our own result
@@ -64,7 +65,7 @@ class SampledPictures:
     collection: Selection
     sample: PatchSample
     read: int = 0  # files
-    floats: int = 0  # files that could be read and are in floating point: their pixels have no scale of their own
+    floats: int = 0  # files that could be read whose pixels have no scale of their own, as floats
     unreadable: list[dict[str, str]] = field(default_factory=list)  # input and error of each
 
     @property
@@ -85,8 +86,9 @@ class SampledPictures:
                 with refusals(item.name, "cannot be learnt from"):
                     picture = read_picture(item.path)
                     for page in range(len(picture.specs)):
-                        self.sample.add(luminance(picture.pages[page]), self.number, self.read, page)
-                    self.floats += picture.specs[0].dtype.kind == "f"
+                        depth = Depth.of(picture.specs[page].dtype, picture.specs[page].bits)
+                        self.sample.add(luminance(picture.pages[page], depth), self.number, self.read, page)
+                    self.floats += not Depth.of(picture.specs[0].dtype).scaled
             except DstlError as error:
                 problem = str(error)
                 self.unreadable.append({"input": item.name, "error": problem})

@@ -11,6 +11,7 @@ from dstl_cli.errors import DstlError, UsageProblem, refusals
 from dstl_cli.measure import trials
 from dstl_cli.picture.inputs import Input, find_inputs
 from dstl_cli.picture.read import read_picture
+from dstl_cli.pixels.depth import Depth
 from dstl_cli.report.exhibits import Exhibit, page_budget
 from dstl_cli.report.page import Report
 from dstl_cli.run.collections import NO_SUFFIX
@@ -144,20 +145,26 @@ class Evaluation:
         rows, exhibits = [], []
         titles: dict[tuple[str | None, int | None], str] = {}
         for page, spec in enumerate(picture.specs, start=1):
+            depth = Depth.of(spec.dtype, spec.bits)
             clean, exhibit = picture.pages[page - 1], None
             titles[name, page] = name if count == 1 else f"{name}, page {page}"
             self.pages_seen += 1
             self.colour = self.colour or spec.channels == 3
             if self.pages_seen <= budget[0]:
-                exhibit = Exhibit.of(titles[name, page], trials.with_white_at_255(clean, self.measures.peak), budget[1])
+                shown = trials.with_white_at_255(clean, self.measures.peak, depth=depth)
+                exhibit = Exhibit.of(titles[name, page], shown, budget[1])
                 exhibits.append(exhibit)
             measurements: Iterable[trials.Measurement] = ()
             other_page = None if partner is None else partner.pages[page - 1]
+            theirs = None if partner is None else Depth.of(partner.specs[page - 1].dtype, partner.specs[page - 1].bits)
             if self.plan is not None:
                 share = part_of(progress, page - 1, count)
-                measurements = trials.noise_trials(name, page, clean, self.plan, self.measures, share, noisy=other_page)
+                measurements = trials.noise_trials(
+                    *(name, page, clean, self.plan, self.measures, share), noisy=other_page, depths=(depth, theirs)
+                )
             elif other_page is not None:
-                measurements = [trials.measure_pair(name, page, clean, other_page, self.measures)]
+                compared = trials.measure_pair(*(name, page, clean, other_page, self.measures), depths=(depth, theirs))
+                measurements = [compared]
             for measured in measurements:
                 rows.append(measured.row)
                 if exhibit is not None and measured.row.repeat in (None, 1):

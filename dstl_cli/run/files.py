@@ -159,7 +159,7 @@ class DenoiseRun:
             compare = opened(_derived(picture, "comparison", 3), job.compare) if job.compare else None
             for index in range(len(picture.specs)):
                 source = PageSource(picture, index)
-                plan = survey(source, self.noise, request)
+                plan = survey(source, self.noise, request, depth=source.depth)
                 if index == 0 and self.save_transform is not None and plan.transform is None:
                     name = display_name(self.save_transform)
                     raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
@@ -172,9 +172,10 @@ class DenoiseRun:
                     noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
                     main.add_rows(rows, alpha)
                     if residual is not None:
-                        residual.add_rows(residual_picture(noisy, rows))
+                        residual.add_rows(residual_picture(noisy, rows, source.depth))
                     if compare is not None:
-                        compare.add_rows(np.concatenate((noisy, rows, residual_picture(noisy, rows)), axis=1))
+                        removed = residual_picture(noisy, rows, source.depth)
+                        compare.add_rows(np.concatenate((noisy, rows, removed), axis=1))
                 warnings += plan.warnings
                 first = first or DenoiseRecord.of(plan)
                 unchanged = unchanged and plan.transform is None
@@ -219,6 +220,7 @@ class PageSource:
         self._picture, self._index = picture, index
         spec = picture.specs[index]
         self.shape, self.dtype = spec.shape, spec.dtype
+        self.depth = Depth.of(spec.dtype, spec.bits)
         if spec.height * spec.width <= pipeline.STRIP_PIXELS:
             picture.page(index)  # stays at hand
 
@@ -252,6 +254,9 @@ def _losses(picture: Picture, job: Job, *, strip: bool, jpeg_quality: int | None
     lost = () if strip else lost_metadata(picture, entry)
     losses = [f"{job.output_name} cannot hold {what} of the input." for what in lost]
     source = FORMATS[picture.format]
+    bits = picture.specs[0].bits
+    if bits is not None and entry.name != picture.format:
+        losses.append(f"{entry.label} has no {bits}-bit pixels; the numbers stay as they are, white is {2**bits - 1}.")
     if not source.written:
         losses.append(f"{source.label} is only read; the result is {entry.label}.")
     if source.name == entry.name == "jpeg" and jpeg_quality is None:
@@ -259,8 +264,7 @@ def _losses(picture: Picture, job: Job, *, strip: bool, jpeg_quality: int | None
     return losses
 
 
-def residual_picture(noisy: Pixels, denoised: Pixels) -> Pixels:
-    """noisy - denoised in the same dtype; around middle grey for integers, around zero for floats."""
-    depth = Depth.of(noisy.dtype)
+def residual_picture(noisy: Pixels, denoised: Pixels, depth: Depth) -> Pixels:
+    """noisy - denoised in the same dtype; around zero, or middle grey where no number is negative."""
     difference = noisy.astype(np.float64) - denoised.astype(np.float64)
-    return depth.restore(difference if depth.data_range is None else difference / depth.unit + 128.0)
+    return depth.restore((difference + depth.middle) / depth.unit)

@@ -155,8 +155,8 @@ class TrainRun:
         parts = self.parts.values()
         if 0 < sum(part.floats for part in parts) < sum(part.readable for part in parts):
             found.append(
-                "Pictures of whole numbers and of floats were mixed; floats count in their own units, so check that"
-                " white is about 255 in them."
+                "Pictures of 8 or 16 bits and of floats, signed or 32-bit numbers were mixed; the latter count in"
+                " their own units, so check that white is about 255 in them."
             )
         return found
 

@@ -163,6 +163,7 @@ def test_the_numbers_of_a_grey_picture(tmp_path: Path) -> None:
         "has_alpha": False,
         "dtype": "uint8",
         "format": "png",
+        "bits": 8,
     }
     (channel,) = report["channels"]
     assert (channel["page"], channel["name"]) == (1, "grey")

@@ -32,7 +32,7 @@ def denoise_grey(
     image: NDArray[np.generic], sigma: float, request: Request, data_range: tuple[float, float] | None = None
 ) -> Denoised:
     """The result in double precision, neither rounded nor with other limits than those given."""
-    return denoise_pixels(image, sigma, request, depth=Depth(np.dtype(np.float64), 1.0, data_range))
+    return denoise_pixels(image, sigma, request, depth=Depth(np.dtype(np.float64), 1.0, False, data_range, False))
 
 
 def denoised(image: NDArray[np.generic], sigma: float, request: Request) -> NDArray[np.floating[Any]]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dstl_cli.base.depths import in_words
 from dstl_cli.denoising import survey as survey_module
 from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.survey import Request, effective_sigma, look_at, survey
@@ -122,8 +123,8 @@ def test_float_depths_with_limits_have_clipped_pixels() -> None:
         (np.zeros((4, 4, 1), np.uint8), "not 4x4x1."),
         (np.zeros(7, np.uint8), "not 7."),
         (np.zeros((2, 2, 2, 3), np.uint8), "not 2x2x2x3."),
-        (np.zeros((4, 4), np.int32), "Pixels must be uint8, uint16, float32 or float64, not int32."),
-        (np.zeros((4, 4), np.float16), "Pixels must be uint8, uint16, float32 or float64, not float16."),
+        (np.zeros((4, 4), np.int64), f"Pixels must be {in_words()}, not int64."),
+        (np.zeros((4, 4), bool), "float16, float32 or float64, not bool."),
         (np.full((4, 4), np.nan), "The picture has 16 pixel values that are not finite numbers."),
         (np.array([[1.0, np.inf], [0.0, 2.0]]), "The picture has 1 pixel values that are not finite numbers."),
     ],

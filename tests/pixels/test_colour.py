@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from dstl_cli.base.depths import PIXEL_TYPES
 from dstl_cli.pixels.colour import (
     BASIS,
     channel_count,
@@ -19,7 +20,6 @@ from dstl_cli.pixels.colour import (
 )
 from dstl_cli.pixels.depth import Depth
 
-TYPES = ("uint8", "uint16", "float32", "float64")
 SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 9))
 
 
@@ -33,7 +33,7 @@ def test_the_basis_is_orthonormal_and_starts_with_luminance() -> None:
 
 
 @given(st.data())
-@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize("dtype", [name for name in PIXEL_TYPES if "int" in name])
 @pytest.mark.parametrize("colour", [False, True])
 def test_integers_come_back_exactly(dtype: str, colour: bool, data: st.DataObject) -> None:
     shape = data.draw(SHAPES) + ((3,) if colour else ())
@@ -94,7 +94,7 @@ def test_results_are_rounded_and_clipped_to_the_depth() -> None:
     assert values[0, 0] == -3  # not changed in place
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int16", "uint32", "int64", "float16", "complex128", "bool"])
+@pytest.mark.parametrize("dtype", ["uint64", "int64", "complex128", "bool"])
 def test_other_types_are_refused(dtype: str) -> None:
     with pytest.raises(ValueError, match=f"not {dtype}"):
         Depth.of(np.dtype(dtype))
@@ -114,7 +114,7 @@ def test_empty_and_infinite_pictures_are_refused() -> None:
     bad[0, 0, 0], bad[1, 1, 2] = np.nan, -np.inf
     with pytest.raises(ValueError, match=r"\b2 pixel values"):
         check_pixels(bad)
-    for dtype in TYPES:
+    for dtype in PIXEL_TYPES:
         check_pixels(np.zeros((1, 1), dtype))
 
 

@@ -16,12 +16,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from dstl_cli.base.depths import PIXEL_TYPES
 from dstl_cli.base.names import display_name
 from dstl_cli.base.registry import Registry
 from dstl_cli.errors import FileProblem
 
 ALL_METADATA = frozenset({"icc", "exif", "xmp", "dpi"})
-ALL_DEPTHS = ("uint8", "uint16", "float32", "float64")
 LEAD = 18  # so many bytes at the start of a file tell its format
 
 
@@ -74,7 +74,7 @@ NO_GREY_ALPHA = (*GREY_OR_RGB, "RGBA")
 FORMATS = Formats(
     "format",
     Format("png", "PNG", (".png",), rb"\x89PNG\r\n\x1a\n", depths=("uint8", "uint16")),
-    Format("tiff", "TIFF", (".tif", ".tiff", *OME), rb"II[*+]\x00|MM\x00[*+]", depths=ALL_DEPTHS, pages=True),
+    Format("tiff", "TIFF", (".tif", ".tiff", *OME), rb"II[*+]\x00|MM\x00[*+]", depths=PIXEL_TYPES, pages=True),
     Format(
         *("jpeg", "JPEG", (".jpg", ".jpeg"), rb"\xff\xd8\xff"),
         layouts=GREY_OR_RGB,
@@ -101,7 +101,7 @@ FORMATS = Formats(
         only=((".pgm", "L"), (".ppm", "RGB")),
         metadata=frozenset(),
     ),
-    Format("npy", ".npy", (".npy",), rb"\x93NUMPY", depths=ALL_DEPTHS, layouts=NO_GREY_ALPHA, metadata=frozenset()),
+    Format("npy", ".npy", (".npy",), rb"\x93NUMPY", depths=PIXEL_TYPES, layouts=NO_GREY_ALPHA, metadata=frozenset()),
 )
 
 # Read through imageio; the result is PNG or TIFF. TGA has no mark of its own: the kinds of palette and picture,

@@ -6,7 +6,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.lib import format as npy_format
 
-from dstl_cli.picture.model import PIXEL_TYPES, Metadata, Page, PageSpec, Picture, join_alpha, row_steps, split_alpha
+from dstl_cli.base.depths import PIXEL_TYPES, in_words
+from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, join_alpha, row_steps, split_alpha
 from dstl_cli.picture.problems import decoding, truncated, unsupported
 from dstl_cli.picture.source import Source, file_errors
 
@@ -71,8 +72,7 @@ def _parse(source: Source) -> NpyExtras:
         start = stream.tell()
     shape = tuple(map(int, found))
     if dtype.kind != "b" and dtype.newbyteorder("=").name not in PIXEL_TYPES:
-        remedy = "save it as uint8, uint16, float32 or float64"
-        raise unsupported(name, f"holds values of type {dtype.name}", remedy)
+        raise unsupported(name, f"holds values of type {dtype.name}", f"save it as {in_words()}")
     if not (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))):
         remedy = "save arrays of shape (H, W), (H, W, 3) or (H, W, 4)"
         raise unsupported(name, f"holds an array of shape {shape}", remedy)

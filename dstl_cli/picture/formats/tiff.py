@@ -44,7 +44,11 @@ _GONE = {_WIDTH, _LENGTH, _COMPRESSION, _PREDICTOR, _BITS, _PHOTOMETRIC, _SAMPLE
 _GONE |= {_SAMPLE_FORMAT, _ROWS_PER_STRIP, _TILE_WIDTH, _TILE_LENGTH, *_STRIP_WHERE, *_TILE_WHERE}
 _GONE |= {_FILL_ORDER, _COLOUR_MAP, _SUB_IFDS, 288, 289, 292, 293, 326, 327, 328, 347}
 _GONE |= {*range(512, 522), *range(529, 533)}
-_BYTES = {(1, 1), (2, 1), (4, 1), (8, 1)}  # bits and kind of samples that are held as bytes
+# The type of samples by their bits and kind (1 unsigned, 2 signed, 3 floating-point); packed ones become larger.
+_SAMPLE_TYPES = {(8, 2): "i1", (16, 2): "i2", (32, 2): "i4", (16, 3): "f2", (32, 3): "f4", (64, 3): "f8"}
+_SAMPLE_TYPES |= {**dict.fromkeys(((bits, 1) for bits in range(9, 17)), "u2"), (32, 1): "u4"}
+_SAMPLE_TYPES |= dict.fromkeys(((bits, 1) for bits in (1, 2, 4, 8)), "u1")
+_KINDS = {"u": 1, "i": 2, "f": 3}
 _CLASSIC_BYTES = 2**32 * 2 // 3  # beyond 4 GiB offsets do not fit, and LZW makes noise larger by a third
 _SAMPLE_RANGES = {280, 281, 340, 341, 290, 291}  # smallest and largest sample, grey response
 _KEPT_WHEN_STRIPPED = {_SUBFILE_TYPE, _OLD_SUBFILE_TYPE, _PAGE_NUMBER}
@@ -174,7 +178,8 @@ def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
         raise damaged(name, "it has fewer samples than colours")
     predicted = compression in stored.PREDICTED
     predictor = ifd.number(_PREDICTOR, stored.NO_PREDICTOR) if predicted else stored.NO_PREDICTOR
-    fitting = {stored.NO_PREDICTOR: True, stored.HORIZONTAL: bits >= 8, stored.FLOATING: dtype.kind == "f"}
+    unpacked = bits == 8 * dtype.itemsize
+    fitting = {stored.NO_PREDICTOR: True, stored.HORIZONTAL: unpacked, stored.FLOATING: dtype.kind == "f"}
     if not fitting.get(predictor):
         raise unsupported(name, f"uses predictor {predictor} for {bits}-bit samples", "save it without a predictor")
     tiled = _TILE_OFFSETS in ifd.entries or _TILE_WIDTH in ifd.entries
@@ -215,10 +220,10 @@ def _sample_type(name: str, ifd: Ifd, samples: int) -> tuple[int, np.dtype[Any]]
         raise unsupported(name, "mixes sample types in one pixel", "save it with one type for all channels")
     bits, form = depths.pop(), formats.pop()
     form = 1 if form == 4 else form
-    code = {(16, 1): "u2", (32, 3): "f4", (64, 3): "f8"}.get((bits, form), "u1" if (bits, form) in _BYTES else None)
+    code = _SAMPLE_TYPES.get((bits, form))
     if code is None:
         kind = {1: "unsigned whole", 2: "signed whole", 3: "floating-point"}.get(form, "complex")
-        remedy = "convert it to 8 or 16-bit unsigned or 32-bit floating-point samples first"
+        remedy = "convert it to 8, 16 or 32-bit whole or 16, 32 or 64-bit floating-point samples first"
         raise unsupported(name, f"has {bits}-bit {kind} numbers", remedy)
     return bits, np.dtype(code)
 
@@ -269,7 +274,7 @@ def _with_planes(source: Source, ifd: Ifd, layout: Layout) -> Layout:
             count = _shaped_planes(text, layout)
     if count <= 1:
         return layout
-    plain = layout.compression == stored.NONE and layout.bits >= 8 and not layout.tiled
+    plain = layout.compression == stored.NONE and layout.bits == 8 * layout.dtype.itemsize and not layout.tiled
     if not plain or layout.sample_pages or layout.planar == stored.SEPARATE:
         what = f"promises {count} pictures but lists only one"
         raise unsupported(source.name, what, "save it with one page per picture first")
@@ -316,7 +321,8 @@ def _for_writing(layout: Layout) -> Layout:
     if layout.bits < 8:
         changes |= {"bits": 8, "predictor": stored.NO_PREDICTOR}
     if layout.compression not in stored.COMPRESSIONS:
-        predictor = stored.HORIZONTAL if layout.dtype.kind == "u" else stored.NO_PREDICTOR
+        horizontal = layout.dtype.kind != "f" and layout.packed_bits is None
+        predictor = stored.HORIZONTAL if horizontal else stored.NO_PREDICTOR
         changes |= {"compression": stored.DEFLATE, "predictor": predictor}
     return replace(layout, **changes)
 
@@ -333,7 +339,7 @@ def _directory(ifd: Ifd, old: Layout, layout: Layout, places: list[int], counts:
         _PHOTOMETRIC: [layout.photometric],
         _SAMPLES: [layout.samples],
         _PLANAR: [layout.planar],
-        _SAMPLE_FORMAT: [3 if layout.dtype.kind == "f" else 1] * layout.samples,
+        _SAMPLE_FORMAT: [_KINDS[layout.dtype.kind]] * layout.samples,
         _PREDICTOR: [layout.predictor] if layout.predictor != stored.NO_PREDICTOR else [],
         _EXTRA_SAMPLES: (layout.extra + (0,) * extra)[:extra],
     }
@@ -377,10 +383,10 @@ def _fresh_layout(spec: PageSpec) -> Layout:
         width=spec.width,
         height=spec.height,
         samples=samples,
-        bits=spec.dtype.itemsize * 8,
+        bits=spec.bits or 8 * spec.dtype.itemsize,
         dtype=spec.dtype,
         photometric=stored.RGB if spec.channels == 3 else stored.BLACK_IS_ZERO,
-        predictor=stored.HORIZONTAL if spec.dtype.kind == "u" else stored.NO_PREDICTOR,
+        predictor=stored.NO_PREDICTOR if spec.dtype.kind == "f" or spec.bits else stored.HORIZONTAL,
         segment=(rows, spec.width),
         extra=(2,) * spec.extra,
     )

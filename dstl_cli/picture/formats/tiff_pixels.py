@@ -81,7 +81,12 @@ class Layout:
     def spec(self) -> PageSpec:
         """Shape and dtype of each of its pages."""
         channels = 3 if self.palette is not None and self.palette.ndim == 2 else self.colours
-        return PageSpec(self.height, self.width, channels, self.dtype, self.extra_samples)
+        return PageSpec(self.height, self.width, channels, self.dtype, self.extra_samples, self.packed_bits)
+
+    @property
+    def packed_bits(self) -> int | None:
+        """Bits of a sample where they are more than a byte's, and stored without room between them; else None."""
+        return self.bits if 8 < self.bits < 8 * self.dtype.itemsize else None
 
     @property
     def decoded_bytes(self) -> int:
@@ -102,7 +107,7 @@ class Layout:
     @cached_property
     def contiguous(self) -> bool:
         """Whether the samples lie in the file as in memory, as one block of rows."""
-        plain = self.compression == NONE and self.bits >= 8 and not self.reversed_bits
+        plain = self.compression == NONE and self.bits == 8 * self.dtype.itemsize and not self.reversed_bits
         if not plain or self.segment[1] != self.width or self.planar == SEPARATE:
             return False
         rows = self.segment[0] * self.stored_row_bytes()
@@ -243,7 +248,14 @@ def _shown(name: str, layout: Layout, samples: Pixels) -> Pixels:
         return layout.palette[colour]
     if layout.bits < 8:
         colour = colour * np.uint8(255 // ((1 << layout.bits) - 1))
-    return ~colour if layout.photometric == WHITE_IS_ZERO and layout.dtype.kind == "u" else colour
+    return _inverted(colour, layout)
+
+
+def _inverted(colour: Pixels, layout: Layout) -> Pixels:
+    """Colours with zero as black where the file has it as white, and back; signed numbers and floats stay."""
+    if layout.photometric != WHITE_IS_ZERO or layout.dtype.kind != "u":
+        return colour
+    return ~colour if layout.packed_bits is None else colour ^ layout.dtype.type(2**layout.packed_bits - 1)
 
 
 # --- writing ------------------------------------------------------------------------------------------
@@ -251,7 +263,7 @@ def _shown(name: str, layout: Layout, samples: Pixels) -> Pixels:
 
 def _samples(layout: Layout, colours: list[Pixels], extra: Pixels | None) -> Pixels:
     """Rows of the pages of a directory as the samples that are stored, (H, W, S)."""
-    parts = [~part for part in colours] if layout.photometric == WHITE_IS_ZERO and layout.dtype.kind == "u" else colours
+    parts = [_inverted(part, layout) for part in colours]
     parts = [part if part.ndim == 3 else part[:, :, np.newaxis] for part in (*parts, extra) if part is not None]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
 
@@ -265,20 +277,31 @@ def _padded(block: Pixels, layout: Layout) -> Pixels:
 
 
 def _encode(block: Pixels, layout: Layout) -> bytes:
-    """The bytes of one segment: predictor, the file's byte order, compression (PackBits row by row)."""
-    order = layout.dtype.newbyteorder(layout.order)
+    """The bytes of one segment, compressed (PackBits row by row)."""
+    stored = _as_stored(block, layout)
     if layout.compression == NONE:
-        return block.astype(order, copy=False).tobytes()
+        return stored.tobytes()
     import imagecodecs
 
-    if layout.predictor == HORIZONTAL:
-        block = np.asarray(imagecodecs.delta_encode(np.ascontiguousarray(block), axis=1))
-    if layout.predictor == FLOATING:
-        block = np.asarray(imagecodecs.floatpred_encode(np.ascontiguousarray(block), axis=1))
-    else:
-        block = block.astype(order, copy=False)
-    rows = np.frombuffer(block.tobytes(), np.uint8).reshape(block.shape[0], -1)
+    rows = np.frombuffer(stored.tobytes(), np.uint8).reshape(len(stored), -1)
     return bytes(getattr(imagecodecs, _ENCODERS[layout.compression])(rows))
+
+
+def _as_stored(block: Pixels, layout: Layout) -> Pixels:
+    """The samples of a segment as they are compressed: predicted, in the file's byte order, or packed."""
+    order = layout.dtype.newbyteorder(layout.order)
+    if layout.packed_bits is None and layout.predictor == NO_PREDICTOR:
+        return block.astype(order, copy=False)
+    import imagecodecs
+
+    native = np.ascontiguousarray(block)
+    if layout.packed_bits is not None:
+        in_row = native.shape[1] * native.shape[2]
+        packed = imagecodecs.packints_encode(native, layout.packed_bits, runlen=in_row)
+        return np.frombuffer(packed, np.uint8).reshape(len(native), -1)
+    if layout.predictor == FLOATING:
+        return np.asarray(imagecodecs.floatpred_encode(native, axis=1))
+    return np.asarray(imagecodecs.delta_encode(native, axis=1)).astype(order, copy=False)
 
 
 def write_segments(stream: BinaryIO, layout: Layout) -> Generator[int, Page, tuple[list[int], list[int]]]:
