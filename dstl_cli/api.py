@@ -1,12 +1,14 @@
 """The Python interface: arrays in, arrays out. What `dstl_cli` offers is defined or imported by its own name here."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.base.arrays import Pixels
+from dstl_cli.base.checks import keeps_invalid
 from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.pipeline import denoise_region as region_of
 from dstl_cli.denoising.plan import Plan as Plan
@@ -45,17 +47,18 @@ def denoise(
     rounds: int | None = None,
     train_patches: int | None = None,
     seed: int = 0,
+    nan: str = "refuse",
     jobs: int | None = None,
 ) -> NDArray[Pixel]:
     """Denoise a picture; dtype and shape stay.
 
     Parameters
     ----------
-    array : (H, W) or (H, W, 3) array of uint8, uint16, float32 or float64
+    array : (H, W) or (H, W, 3) array of 8, 16 or 32-bit whole numbers or 16, 32 or 64-bit floats
         The noisy picture, grey or RGB.
     sigma : float, optional
-        Standard deviation of the noise: on the 0-255 scale for whole numbers whatever their depth, in the array's own
-        units for floats. Estimated for each channel if not given.
+        Standard deviation of the noise: on the 0-255 scale for uint8 and uint16, in the array's own units for floats,
+        signed and 32-bit numbers. Estimated for each channel if not given.
     quality : {"fast", "standard", "best", "paper"}
         "fast" uses a ready transform, "standard" learns one on the picture, "best" denoises groups of similar patches;
         "paper" is the paper's protocol.
@@ -78,6 +81,9 @@ def denoise(
         Updates of T, rounds of learning ("paper" only), patches to learn from.
     seed : int
         Of the random patches; the same seed gives the same bytes.
+    nan : {"refuse", "keep"}
+        What becomes of pixels that are NaN or infinite in some colour: with "keep" they stay as they are, to the bit,
+        and change nothing elsewhere.
     jobs : int, optional
         Threads, all cores if not given; the result is the same for any number.
 
@@ -98,8 +104,8 @@ def denoise(
     >>> denoise(noisy, sigma=20).shape
     (64, 64)
     """
-    settings = _given(locals(), without=("array", "sigma", "quality", "transform", "adapt", "jobs"))
-    request = _request(quality, transform, adapt, jobs, settings)
+    settings = _given(locals(), without=("array", "sigma", "quality", "transform", "adapt", "nan", "jobs"))
+    request = _request(quality, transform, adapt, jobs, nan, settings)
     return cast("NDArray[Pixel]", denoise_pixels(array, sigma, request).pixels)
 
 
@@ -126,6 +132,7 @@ def survey(
     quality: str = "standard",
     transform: Transform | None = None,
     adapt: bool = False,
+    nan: str = "refuse",
     jobs: int | None = None,
     **settings: Unpack[Settings],
 ) -> Plan:
@@ -136,7 +143,7 @@ def survey(
     picture : array, or an object with shape, dtype and window(box)
         What `denoise` takes, or where its pixels can be had in parts: a picture that does not fit into memory. Every
         pixel is looked at once, and a bounded sample of windows for noise and learning.
-    sigma, quality, transform, adapt, jobs, **settings
+    sigma, quality, transform, adapt, nan, jobs, **settings
         As for `denoise`.
 
     Returns
@@ -154,7 +161,7 @@ def survey(
     >>> plan.window(Box(top=300, left=300, bottom=310, right=310))
     Box(top=192, left=0, bottom=393, right=600)
     """
-    request = _request(quality, transform, adapt, jobs, _given(dict(settings), without=()))
+    request = _request(quality, transform, adapt, jobs, nan, _given(dict(settings), without=()))
     return survey_source(ArraySource(picture) if isinstance(picture, np.ndarray) else picture, sigma, request)
 
 
@@ -191,12 +198,12 @@ def estimate_noise(array: Pixels) -> float:
 
     Parameters
     ----------
-    array : (H, W) or (H, W, 3) array of uint8, uint16, float32 or float64
+    array : (H, W) or (H, W, 3) array of 8, 16 or 32-bit whole numbers or 16, 32 or 64-bit floats
 
     Returns
     -------
     float
-        In the units that `denoise` takes: on the 0-255 scale for whole numbers, in the array's own units for floats;
+        In the units that `denoise` takes: on the 0-255 scale for uint8 and uint16, in the array's own units for others;
         for colour the root mean square over the channels.
 
     Examples
@@ -237,7 +244,7 @@ def learn_transform(
 
     Parameters
     ----------
-    images : sequence of (H, W) or (H, W, 3) arrays of uint8, uint16, float32 or float64
+    images : sequence of (H, W) or (H, W, 3) arrays of 8, 16 or 32-bit whole numbers or 16, 32 or 64-bit floats
         Colour pictures give their luminance. Each offers its patches; a random sample of all is learnt from.
     method : str
         "procrustes" (closed-form updates), "dsect" (Algorithm 1 of the paper), "conditioned", "bresler",
@@ -288,10 +295,10 @@ def learn_transform(
 
 
 def _request(
-    quality: str, transform: Transform | None, adapt: bool, jobs: int | None, settings: dict[str, Any]
+    quality: str, transform: Transform | None, adapt: bool, jobs: int | None, nan: str, settings: dict[str, Any]
 ) -> Request:
     source = TransformSource(transform, adapt, ready_transform)
-    return Request.named(quality, source=source, jobs=jobs, **settings)
+    return replace(Request.named(quality, source=source, jobs=jobs, **settings), keep_invalid=keeps_invalid(nan))
 
 
 def _given(arguments: dict[str, Any], without: tuple[str, ...]) -> dict[str, Any]:

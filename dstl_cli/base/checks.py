@@ -2,6 +2,8 @@
 
 import math
 
+NAN_CHOICES = ("refuse", "keep")
+
 
 def require(condition: bool, sentence: str) -> None:
     """Refuse what does not fulfil a condition, with a sentence."""
@@ -13,6 +15,12 @@ def check_sigma(sigma: float) -> float:
     """The noise deviation as a float, refused unless finite and not negative."""
     require(math.isfinite(sigma) and sigma >= 0, f"sigma must be a finite number of at least 0, not {sigma}.")
     return float(sigma)
+
+
+def keeps_invalid(nan: str) -> bool:
+    """Whether pixels that are no finite numbers are kept; else they are refused."""
+    require(nan in NAN_CHOICES, f"nan must be {' or '.join(NAN_CHOICES)}, not {nan!r}.")
+    return nan == "keep"
 
 
 def check_bounds(max_condition: float, frobenius_norm: float) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dstl_cli.base.checks import NAN_CHOICES
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
 from dstl_cli.cli.console import print_json, progress_bar, report_error
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 QUALITY_HELP = f"How much work it may be. {options.in_words(entry for entry in QUALITIES if not entry.preset)}"
 JPEG_HELP = "Quality of JPEG outputs (no effect on others); colours: 4:4:4 from 90 on, 4:2:0 below."
 NOISE_KINDS = "auto|white|poisson|FILE.json"
+NAN_METAVAR = "|".join(NAN_CHOICES)
 METHOD_HELP = f"How the transform is learnt. {options.in_words(METHODS)}"
 
 
@@ -48,7 +50,12 @@ def denoise(
         option(EVERYDAY, "File, folder, or - for stdout.", "-o", "--output", metavar="PATH", shown="NAME_denoised"),
     ] = None,
     sigma: Annotated[
-        str, option(EVERYDAY, "Noise deviation on the 0-255 scale (float files: in their units).", metavar="X|auto")
+        str,
+        option(
+            EVERYDAY,
+            "Noise deviation on the 0-255 scale (float, signed and 32-bit files: in their units).",
+            metavar="X|auto",
+        ),
     ] = "auto",
     noise: Annotated[
         str,
@@ -57,6 +64,9 @@ def denoise(
     strength: Annotated[float, option(EVERYDAY, "Remove less (0.5) or more (2) of it.", min=0.5, max=2.0)] = 1.0,
     chroma_strength: Annotated[float, option(EVERYDAY, "The same for colours alone.", min=0.5, max=2.0)] = 1.0,
     quality: Annotated[str | None, setting_option("quality", QUALITY_HELP, panel=EVERYDAY, shown="standard")] = None,
+    nan: Annotated[
+        str, option(EVERYDAY, "NaN and infinite pixels: refuse such files, or keep the pixels.", metavar=NAN_METAVAR)
+    ] = "refuse",
     compare: Annotated[
         Path | None, option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.")
     ] = None,
@@ -100,7 +110,7 @@ def denoise(
     given = {"method": method, "canonical": canonical, **settings, "seed": seed}
     preset = given.pop("preset")
     name = options.chosen_quality(quality, preset)
-    known = options.chosen_noise(sigma, noise)
+    known, keep_invalid = options.chosen_noise(sigma, noise), options.parse_nan(nan)
     if not suffix or "/" in suffix or "\\" in suffix:
         raise UsageProblem(f"--suffix is a piece of a file name such as _denoised, not {suffix!r}.")
     if json and (output == "-" or (not output and "-" in inputs)):
@@ -110,7 +120,8 @@ def denoise(
     memory = options.chosen_memory(max_memory, scratch)
     request = options.build_request(name, given, transform=transform, adapt=adapt, jobs=jobs, memory=memory)
     kind = noise if known is None else "auto"
-    request = replace(request, noise_kind=kind, strength=strength, chroma_strength=chroma_strength)
+    request = replace(request, noise_kind=kind, keep_invalid=keep_invalid)
+    request = replace(request, strength=strength, chroma_strength=chroma_strength)
     from dstl_cli.picture.inputs import find_inputs, plan_jobs, prepare_folders, split_done
     from dstl_cli.run.files import DenoiseRun
 
@@ -129,7 +140,8 @@ def denoise(
     to_stderr = "-" in inputs or any(job.output is None for job in planned)
     _show(run, partial(typer.echo, err=to_stderr), quiet=quiet or json, verbose=verbose)
     if json:
-        named = {"sigma": sigma, "noise": noise, "strength": strength, "chroma_strength": chroma_strength}
+        named: dict[str, Any] = {"sigma": sigma, "noise": noise, "nan": nan}
+        named |= {"strength": strength, "chroma_strength": chroma_strength}
         named |= {"quality": None if preset else name, "preset": preset}
         settings = {**named, **request.facts, "transform": transform and str(transform), "adapt": adapt}
         print_json("denoise", settings=settings, files=run.records, summary=run.summary)

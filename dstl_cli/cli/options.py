@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dstl_cli.base.checks import check_sigma
+from dstl_cli.base.checks import NAN_CHOICES, check_sigma, keeps_invalid
 from dstl_cli.base.names import display_name
 from dstl_cli.base.scratch import Memory
 from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
@@ -117,6 +117,13 @@ def parse_sigma(text: str) -> float | None:
         return check_sigma(float(text))
     except ValueError:
         raise UsageProblem(f"--sigma takes a number of at least 0, or auto, not {text!r}.") from None
+
+
+def parse_nan(text: str) -> bool:
+    """Whether NaN and infinite pixels are kept."""
+    if text not in NAN_CHOICES:
+        raise UsageProblem(f"--nan takes {' or '.join(NAN_CHOICES)}, not {text!r}.")
+    return keeps_invalid(text)
 
 
 def chosen_memory(most: str | None, scratch: Path | None) -> Memory:

@@ -15,6 +15,7 @@ from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.noise.model import NoiseModel
 from dstl_cli.pixels.colour import from_channels
 from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.invalid import FilledSource, put_back
 from dstl_cli.pixels.planes import Box, Plane
 from dstl_cli.pixels.source import ArraySource, PixelSource, bands
 from dstl_cli.transforms.transform import Iteration, Transform
@@ -124,7 +125,9 @@ def _denoised_box(source: PixelSource, box: Box, plan: Plan, execution: Executio
         for rows in bands(box):
             yield rows, source.window(rows).astype(plan.depth.dtype)
         return
-    planes = [_plane(source, index, plan.window(box), plan, execution) for index in range(len(plan.centres))]
+    statistics = plan.statistics
+    seen = FilledSource(source, plan.shape, statistics.means) if statistics.invalid else source
+    planes = [_plane(seen, index, plan.worked_on(box), plan, execution) for index in range(len(plan.centres))]
     apart = [with_base_apart(plane, plan.steep) for plane in planes]
     del planes
     with one_blas_thread():
@@ -140,8 +143,11 @@ def _denoised_box(source: PixelSource, box: Box, plan: Plan, execution: Executio
                 np.clip(values, *plan.data_range, out=values)
             images.append(values)
         pixels = from_channels(images, plan.depth)
-        repeated = plan.statistics.equal_channels and len(source.shape) == 3
-        yield rows, np.stack([pixels] * 3, axis=-1) if repeated else pixels
+        if statistics.equal_channels and len(source.shape) == 3:
+            pixels = np.stack([pixels] * 3, axis=-1)
+        if statistics.invalid:
+            put_back(pixels, source.window(rows))
+        yield rows, pixels
 
 
 def _plane(source: PixelSource, index: int, box: Box, plan: Plan, execution: Execution) -> Plane:

@@ -20,6 +20,7 @@ from dstl_cli.learning.on_picture import PictureTransform, ReadySource, learn_tr
 from dstl_cli.noise.model import ChannelNoise, NoiseModel
 from dstl_cli.pixels.colour import working_channel
 from dstl_cli.pixels.depth import Depth, working_type
+from dstl_cli.pixels.invalid import FILL_REACH
 from dstl_cli.pixels.planes import Box, Plane
 from dstl_cli.pixels.scales import BASE_REACH, SMALLEST_BASE, smooth_base
 from dstl_cli.transforms.transform import Iteration, Transform
@@ -52,7 +53,8 @@ class Statistics:
     """What one look at every pixel tells, in the numbers of the file.
 
     means: of each stored channel. clipped: share of the values at the limits of the depth, 0 where it has none.
-    equal_channels: the picture is grey but stored as three equal channels.
+    equal_channels: the picture is grey but stored as three equal channels. invalid: pixels that are no finite numbers,
+    which stay as they are; the others are what all this is about.
     """
 
     means: tuple[float, ...]
@@ -60,6 +62,12 @@ class Statistics:
     largest: float
     clipped: float
     equal_channels: bool
+    invalid: int = 0
+
+    @property
+    def spread(self) -> float:
+        """How far values are from the means at most."""
+        return max(self.largest - min(self.means), max(self.means) - self.smallest)
 
 
 @dataclass(frozen=True)
@@ -129,6 +137,11 @@ class Plan:
 
     def window(self, box: Box) -> Box:
         """The pixels that are needed to denoise a box of the picture; others are refused."""
+        worked_on = self.worked_on(box)
+        return worked_on.grown(FILL_REACH, self.shape) if self.statistics.invalid else worked_on
+
+    def worked_on(self, box: Box) -> Box:
+        """The pixels that the stages see for a box."""
         if min(box.shape) <= 0 or not Box.whole(self.shape).holds(box):
             height, width = self.shape
             raise ValueError(f"{box} is not a part of a picture of {width} x {height} pixels.")

@@ -16,8 +16,9 @@ from dstl_cli.noise.blind import estimate_model
 from dstl_cli.noise.model import NoiseModel, WhiteNoise
 from dstl_cli.pixels.colour import BASIS, channel_count, check_finite, check_shape, is_grey
 from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.invalid import invalid_pixels, valid_part, without_invalid
 from dstl_cli.pixels.planes import Box, Plane
-from dstl_cli.pixels.source import PixelSource, bands, sample_of
+from dstl_cli.pixels.source import SAMPLE_PIXELS, PixelSource, bands, sample_of
 from dstl_cli.transforms.transform import Transform
 
 Pixels = NDArray[np.generic]
@@ -25,7 +26,7 @@ Pixels = NDArray[np.generic]
 NEGLIGIBLE_SHARE = 1e-9  # noise below this share of the largest value is none
 SMALLEST_SIGMA = 1e-15  # and so is noise below this: single precision hardly holds its square
 LARGEST_SIGMA = 1e6  # noise of this deviation hides all there is: more makes no difference
-STEEP = 2e5  # values beyond so many deviations of the noise
+STEEP = 2e5  # values further from the mean than so many deviations of the noise
 LEVEL_MARGIN = 1.3  # noise that follows the brightness counts so much more in learning, which takes it as even ...
 WIDEST_LEARNT = 3.0  # ... and where it differs by more over the picture, nothing is learnt
 
@@ -36,6 +37,7 @@ class Request:
 
     jobs: threads, all cores if not given. The result is the same for any number of them, and for any memory.
     noise_kind: what is looked for where the noise is estimated, see `estimate_model`.
+    keep_invalid: pixels that are no finite numbers stay as they are, and nothing else sees them; else they are refused.
     strength, chroma_strength: by what the noise is taken to be stronger than it is, and in the chrominances further.
     """
 
@@ -47,6 +49,7 @@ class Request:
     noise_kind: str = "auto"
     strength: float = 1.0
     chroma_strength: float = 1.0
+    keep_invalid: bool = False
 
     @classmethod
     def named(
@@ -74,8 +77,8 @@ def survey(
     """
     own = depth or Depth.of(source.dtype)
     told = noise if noise is None or isinstance(noise, NoiseModel) else check_sigma(float(noise))
-    seen = look_at(source, own)
-    sample = sample_of(source, request.settings.seed)
+    seen = look_at(source, own, keep_invalid=request.keep_invalid)
+    sample = _sample(source, seen, request.settings.seed)
     grey = sample[..., 0] if seen.equal_channels else sample
     model, warnings = _model_of(grey, told, own, request.noise_kind)
     model = model.scaled(request.strength, request.chroma_strength)
@@ -95,10 +98,18 @@ def survey(
         noise=known,
         centres=tuple(float(mean) for mean in (BASIS @ means if grey.ndim == 3 else means[:1])),
         sigmas=(0.0,) if told == 0 else tuple(value * scaled.sigma_unit for value in known.sigmas),
-        steep=largest > STEEP * max(known.sigmas) > 0,
+        steep=seen.spread / scaled.unit > STEEP * max(known.sigmas) > 0,
         warnings=warnings,
     )
     return with_transform(plan, grey, request) if any(known.sigmas) else plan
+
+
+def _sample(source: PixelSource, seen: Statistics, seed: int) -> Pixels:
+    """A bounded sample of a picture, of its valid pixels where some are not."""
+    if not seen.invalid:
+        return sample_of(source, seed)
+    large = source.shape[0] * source.shape[1] > SAMPLE_PIXELS
+    return without_invalid(sample_of(source, seed, valid_part(source) if large else None))
 
 
 def _model_of(
@@ -154,25 +165,32 @@ def with_transform(plan: Plan, sample: Pixels, request: Request) -> Plan:
     return replace(plan, transform=found.transform, history=found.history)
 
 
-def look_at(source: PixelSource, depth: Depth) -> Statistics:
+def look_at(source: PixelSource, depth: Depth, *, keep_invalid: bool = False) -> Statistics:
     """Look at every pixel once; pictures that are none are refused."""
     check_shape(source.shape, source.dtype)
     colours = 1 if len(source.shape) == 2 else source.shape[2]
-    totals, smallest, largest, clipped, equal, wrong = np.zeros(colours), np.inf, -np.inf, 0, colours > 1, 0
+    totals, smallest, largest, clipped, equal = np.zeros(colours), np.inf, -np.inf, 0, colours > 1
+    wrong, invalid = 0, 0
     for band in bands(Box.whole(source.shape)):
         pixels: NDArray[Any] = source.window(band)
         if not np.isfinite(pixels).all():
+            missing = invalid_pixels(pixels)
             wrong += pixels.size - int(np.count_nonzero(np.isfinite(pixels)))
-            continue
+            invalid += int(np.count_nonzero(missing))
+            pixels = pixels[~missing][None]  # in one row
+            if not keep_invalid or not pixels.size:
+                continue
         totals += pixels.reshape(-1, colours).sum(axis=0, dtype=np.float64)
         smallest, largest = min(smallest, float(pixels.min())), max(largest, float(pixels.max()))
         if depth.stored_range is not None:
             low, high = depth.stored_range
             clipped += int(np.count_nonzero(pixels <= low) + np.count_nonzero(pixels >= high))
         equal = equal and is_grey(pixels)
-    check_finite(wrong)
-    count = source.shape[0] * source.shape[1]
-    return Statistics(tuple(map(float, totals / count)), smallest, largest, clipped / (count * colours), equal)
+    check_finite(0 if keep_invalid else wrong)
+    count = source.shape[0] * source.shape[1] - invalid
+    if not count:
+        raise ValueError("The picture has no pixel that is a finite number; there is nothing to denoise.")
+    return Statistics(tuple(map(float, totals / count)), smallest, largest, clipped / (count * colours), equal, invalid)
 
 
 def effective_sigma(sigma: float, largest: float) -> float:

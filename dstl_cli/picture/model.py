@@ -91,7 +91,7 @@ class Picture:
     has no such way (ask through `window`). `native` is what the file's own format needs to write everything else back;
     the writers of other formats do not get it. `notes` are sentences, without the name, about what could not be kept;
     `format` is the registered name of the format it was read from. `premultiplied`: its colours are already
-    multiplied by its alpha.
+    multiplied by its alpha. `allows_invalid`: pages with NaN and infinite values are not refused.
     """
 
     name: str
@@ -102,6 +102,7 @@ class Picture:
     notes: tuple[str, ...] = ()
     format: str = "array"
     premultiplied: bool = False
+    allows_invalid: bool = False
     original: Callable[[], bytes] | None = None  # the bytes of the file
     decode_part: Callable[[int, slice, slice], Page] | None = None
     _last: dict[int, Page] = field(default_factory=dict, init=False)  # the page decoded last, by its number
@@ -152,10 +153,10 @@ class Picture:
         return page, self._wrong_values(page, replace(spec, height=bottom - top, width=right - left))
 
     def _wrong_values(self, page: Page, spec: PageSpec) -> int:
-        """How many values are NaN or infinite in pixels that must be what their spec says."""
+        """How many values are NaN or infinite, and should not be, in pixels that must be what their spec says."""
         if not spec.fits(*page):
             raise damaged(self.name, "its pixels do not fit its header")
-        values = page[0].reshape(-1) if spec.dtype.kind == "f" else page[0][:0]
+        values = page[0].reshape(-1) if spec.dtype.kind == "f" and not self.allows_invalid else page[0][:0]
         blocks = (values[start : start + _BLOCK] for start in range(0, values.size, _BLOCK))
         return sum(block.size - int(np.count_nonzero(np.isfinite(block))) for block in blocks)
 
@@ -164,7 +165,8 @@ class Picture:
         if count:
             kind = "value that is" if count == 1 else "values that are"
             where = f" on page {index + 1}" if len(self.specs) > 1 else ""
-            raise FileProblem(f"{self.name} has {count} {kind} NaN or infinite{where}; replace them before denoising.")
+            remedy = "replace them, or keep them with denoise --nan keep"
+            raise FileProblem(f"{self.name} has {count} {kind} NaN or infinite{where}; {remedy}.")
 
     @property
     def pages(self) -> "LazyPages":

@@ -57,14 +57,18 @@ def bands(box: Box) -> Iterator[Box]:
         yield Box(top, box.left, min(top + step, box.bottom), box.right)
 
 
-def sample_of(source: PixelSource, seed: int) -> Pixels:
-    """The picture itself, or where it is large, windows at random places, one below the other: a bounded sample."""
-    height, width = source.shape[:2]
+def sample_of(source: PixelSource, seed: int, part: Box | None = None) -> Pixels:
+    """A part of a picture (None: all of it), or where it is large, windows at random places in it, one below the other.
+
+    That is a bounded sample.
+    """
+    part = part or Box.whole(source.shape)
+    height, width = part.shape
     if height * width <= SAMPLE_PIXELS:
-        return source.window(Box.whole(source.shape))
+        return source.window(part)
     rng = np.random.default_rng([seed, height, width])
     tall, wide = min(height, SAMPLE_SIDE), min(width, SAMPLE_SIDE)
     count = max(1, SAMPLE_PIXELS // (tall * wide))
     corners = zip(rng.integers(0, height - tall + 1, count), rng.integers(0, width - wide + 1, count), strict=True)
-    windows = [source.window(Box(int(y), int(x), int(y) + tall, int(x) + wide)) for y, x in sorted(corners)]
-    return np.concatenate(windows)
+    places = [(part.top + int(y), part.left + int(x)) for y, x in sorted(corners)]
+    return np.concatenate([source.window(Box(y, x, y + tall, x + wide)) for y, x in places])

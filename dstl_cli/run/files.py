@@ -138,6 +138,7 @@ class DenoiseRun:
         """Denoise one picture file; its results appear complete or not at all."""
         start = perf_counter()
         picture = read_picture(job.source.path, name=job.source.name)
+        picture = replace(picture, allows_invalid=request.keep_invalid)
         warnings = [*picture.notes, *_losses(picture, job, strip=self.strip, jpeg_quality=self.jpeg_quality)]
         first: DenoiseRecord | None = None
         unchanged = self.noise is None
@@ -265,6 +266,11 @@ def _losses(picture: Picture, job: Job, *, strip: bool, jpeg_quality: int | None
 
 
 def residual_picture(noisy: Pixels, denoised: Pixels, depth: Depth) -> Pixels:
-    """noisy - denoised in the same dtype; around zero, or middle grey where no number is negative."""
-    difference = noisy.astype(np.float64) - denoised.astype(np.float64)
-    return depth.restore((difference + depth.middle) / depth.unit)
+    """noisy - denoised in the same dtype; around zero, or middle grey where no number is negative.
+
+    What is no finite number, and stays so, is the same in the residual.
+    """
+    told = np.isfinite(noisy)
+    difference = np.subtract(noisy, denoised, out=np.zeros(noisy.shape), where=told, dtype=np.float64)
+    residual = depth.restore((difference + depth.middle) / depth.unit)
+    return residual if told.all() else np.where(told, residual, noisy)

@@ -1,10 +1,13 @@
 """Depth: every number of every type comes back from the units of the numerics, and what units mean."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 
 from dstl_cli.base.depths import PIXEL_TYPES
 from dstl_cli.pixels.colour import working_channel
@@ -27,7 +30,7 @@ def test_whole_numbers_come_back_through_any_unit(dtype: str, data: st.DataObjec
     pixels = data.draw(arrays(dtype, st.tuples(st.integers(1, 6), st.integers(1, 6))))
     pixels = np.append(pixels.ravel(), [np.iinfo(dtype).min, np.iinfo(dtype).max]).astype(dtype)[None]
     depth = Depth.of(pixels.dtype).for_sigma(data.draw(st.sampled_from([0.01, 1.0, 20.0, 1e3, 1e7])))
-    units = np.asarray(working_channel(pixels, 0, depth), dtype=working_type(pixels.dtype))
+    units: NDArray[Any] = np.asarray(working_channel(pixels, 0, depth), dtype=working_type(pixels.dtype))
     again = depth.restore(units)
     assert again.dtype == pixels.dtype
     np.testing.assert_array_equal(again, pixels)
@@ -37,7 +40,7 @@ def test_whole_numbers_come_back_through_any_unit(dtype: str, data: st.DataObjec
 def test_packed_whole_numbers_come_back(bits: int) -> None:
     depth = Depth.of(np.dtype(np.uint16), bits)
     pixels = np.arange(2**bits, dtype=np.uint16)[None]
-    units = np.asarray(working_channel(pixels, 0, depth))
+    units: NDArray[Any] = np.asarray(working_channel(pixels, 0, depth))
     assert units[0, -1] == pytest.approx(255, rel=1e-6)
     np.testing.assert_array_equal(depth.restore(units), pixels)
     above = np.array([[-1.0, 255.1, 400.0]])
@@ -48,7 +51,7 @@ def test_every_number_of_half_precision_comes_back() -> None:
     every = np.arange(2**16, dtype=np.uint16).view(np.float16)
     pixels = every[np.isfinite(every)][None]
     for depth in (Depth.of(pixels.dtype), Depth.of(pixels.dtype).for_sigma(1e-3)):
-        units = np.asarray(working_channel(pixels, 0, depth), dtype=np.float32)
+        units: NDArray[Any] = np.asarray(working_channel(pixels, 0, depth), dtype=np.float32)
         np.testing.assert_array_equal(depth.restore(units), pixels)
 
 
@@ -61,7 +64,7 @@ def test_values_beyond_the_type_are_held_at_its_limits(dtype: str) -> None:
     assert depth.stored_range == limits(dtype)
     assert depth.data_range is not None
     low, high = depth.data_range
-    wide = np.array([[2 * low - 1.0, low, high, 2 * high + 1.0]], dtype=working_type(np.dtype(dtype)))
+    wide: NDArray[Any] = np.array([[2 * low - 1.0, low, high, 2 * high + 1.0]], dtype=working_type(np.dtype(dtype)))
     np.testing.assert_array_equal(
         depth.restore(wide).astype(np.float64), [[*limits(dtype)[:1] * 2, *[limits(dtype)[1]] * 2]]
     )
