@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from running import refused, run, run_process
 
 from dstl_cli.base.depths import PIXEL_TYPES
+from dstl_cli.denoising import pipeline
 from dstl_cli.noise.synthetic import add_noise
 from dstl_cli.picture.formats.exif import DESCRIPTION
 
@@ -269,3 +270,59 @@ def test_the_description_is_kept_with_signed_numbers(tmp_path: Path) -> None:
     with tifffile.TiffFile(tmp_path / "b.tif") as file:
         assert file.pages[0].tags[DESCRIPTION].value == "stage 7"
         assert file.pages[0].tags["SampleFormat"].value == 2
+
+
+# Pixels that are no numbers
+
+
+def with_holes(dtype: str, shape: tuple[int, ...] = (70, 90)) -> tuple[NDArray[np.float64], Pixels, NDArray[np.bool_]]:
+    clean, noisy = clean_and_noisy(dtype, shape)
+    mask = np.random.default_rng(8).random(shape[:2]) < 0.03
+    mask[20:40, 50:] = True
+    noisy[mask] = np.random.default_rng(9).choice((np.nan, np.inf, -np.inf), noisy[mask].shape)
+    return clean, noisy, mask
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(70, 90), (70, 90, 3)])
+def test_pixels_that_are_no_numbers_are_kept(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    clean, noisy, mask = with_holes(dtype, shape)
+    np.save(tmp_path / "a.npy", noisy)
+    colours: Any = "rgb" if len(shape) == 3 else "minisblack"
+    tifffile.imwrite(tmp_path / "a.tif", noisy, byteorder=">", tile=(32, 32), photometric=colours)
+    for name, load in (("a.npy", np.load), ("a.tif", tifffile.imread)):
+        refused(run("denoise", tmp_path / name, *FAST), 1, "NaN or infinite", "--nan keep")
+        kept = ("--nan", "keep", "--residual", tmp_path / f"r{name}", "--compare", tmp_path / f"c{name}")
+        done = run("denoise", tmp_path / name, "-o", tmp_path / f"b{name}", *kept, *FAST)
+        assert done.code == 0, done.stderr
+        result, residual, compare = (load(tmp_path / f"{key}{name}") for key in "brc")
+        assert result.dtype == noisy.dtype
+        assert result[mask].tobytes() == residual[mask].tobytes() == noisy[mask].tobytes()
+        assert np.isfinite(result[~mask]).all()
+        assert error(result[~mask], clean[~mask]) < 0.5 * error(noisy[~mask], clean[~mask])
+        expected = noisy[~mask].astype(np.float64) - result[~mask].astype(np.float64)
+        np.testing.assert_array_equal(residual[~mask], expected.astype(dtype))
+        assert compare.tobytes() == np.concatenate((noisy, result, residual), axis=1).tobytes()
+
+
+def test_large_files_with_holes_are_read_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strips and windows of a file give the bytes of the whole in memory."""
+    _, noisy, _ = with_holes("float32", (700, 160))
+    noisy[300:420] = np.nan
+    np.save(tmp_path / "a.npy", noisy)
+    tifffile.imwrite(tmp_path / "a.tif", noisy, tile=(32, 32))
+    options = ("--sigma", 0.1, "--nan", "keep", *FAST)
+    assert run("denoise", tmp_path / "a.npy", "-o", tmp_path / "whole.npy", *options).code == 0
+    monkeypatch.setattr(pipeline, "STRIP_PIXELS", 20_000)
+    monkeypatch.setattr(pipeline, "LARGEST_OVERHEAD", 1e9)
+    assert run("denoise", tmp_path / "a.tif", "-o", tmp_path / "b.tif", *options).code == 0
+    assert run("denoise", tmp_path / "a.npy", "-o", tmp_path / "b.npy", *options).code == 0
+    whole = np.load(tmp_path / "whole.npy").tobytes()
+    assert np.load(tmp_path / "b.npy").tobytes() == tifffile.imread(tmp_path / "b.tif").tobytes() == whole
+
+
+def test_wrong_words_for_nan_and_pictures_without_a_number(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.full((20, 20), np.nan))
+    refused(run("denoise", tmp_path / "a.npy", "--nan", "drop"), 2, "--nan takes refuse or keep, not 'drop'")
+    refused(run("denoise", tmp_path / "a.npy", "--nan", "keep", *FAST), 1, "no pixel that is a finite number")
+    assert not (tmp_path / "a_denoised.npy").exists()

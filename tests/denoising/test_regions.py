@@ -96,6 +96,16 @@ CASES = [
     Case("paper", True, "uint8", 0.0),
     Case("fast", False, "float32", 15.0, LONG, "spectral"),
     Case("standard", True, "uint8", 15.0, LONG, "spectral"),
+    Case("fast", False, "int16", 20.0),
+    Case("standard", True, "int32", 5.0),
+    Case("best", False, "uint32", 20.0),
+    Case("fast", False, "float32", 20.0, LONG, "holes"),
+    Case("fast", True, "float16", None, LONG, "holes"),
+    Case("standard", True, "float64", 5.0, (151, 403), "holes"),
+    Case("best", False, "float32", 20.0, (151, 403), "holes"),
+    Case("paper", False, "float32", 20.0, kind="holes"),
+    Case("standard", True, "float32", 20.0, (9, 8), "holes"),
+    Case("fast", False, "float32", 0.0, kind="holes"),
 ]
 SMALL = [case for case in CASES if min(case.shape) < 10]  # worked on as a whole
 EVERY = pytest.mark.parametrize("case", CASES, ids=str)
@@ -138,12 +148,21 @@ def picture(case: Case) -> Pixels:
         return np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
     if case.dtype == "uint16":
         return np.clip(np.rint(257 * noisy), 0, 65535).astype(np.uint16)
-    return noisy.astype(case.dtype)
+    if "int" in case.dtype:
+        noisy = np.clip(np.rint(noisy), np.iinfo(case.dtype).min, np.iinfo(case.dtype).max)
+    noisy = noisy.astype(case.dtype)
+    if case.kind == "holes":
+        noisy[rng.random(case.shape) < 0.05] = np.nan
+        noisy[: height // 3, width // 4 : width // 2] = np.inf
+        noisy[-3:, -2] = -np.inf
+        noisy[height // 2, : width // 2, ...] = np.nan
+    return noisy
 
 
 def request(case: Case, jobs: int = 1) -> Request:
     source = TransformSource(ready=ready_transform)
     wanted = Request.named(case.quality, source=source, jobs=jobs, **SETTINGS[case.quality])
+    wanted = replace(wanted, keep_invalid=case.kind == "holes")
     if case.quality == "best":
         return replace(wanted, settings=replace(wanted.settings, groups=GROUPS))
     return wanted
