@@ -51,6 +51,25 @@ def test_denoise_keeps_dtype_and_shape_and_removes_noise(camera: NDArray[np.uint
     assert psnr(clean, result / scale) > psnr(clean, noisy / scale) + 4
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "uint32", "float16"])
+@pytest.mark.parametrize("colour", [False, True])
+def test_numbers_without_a_scale_are_treated_as_floats_are(camera: NDArray[np.uint8], dtype: str, colour: bool) -> None:
+    """In their own units, and rounded at the end; far from zero where the type has room."""
+    centre, scale = {"int8": (-10, 0.5), "int16": (-9_000, 20), "int32": (-2_000_000_000, 900)}.get(dtype, (300, 2))
+    clean = centre + scale * ((in_colour(camera) if colour else camera).astype(np.float64) - 128)
+    noisy = np.rint(clean + 15 * scale * np.random.default_rng(1).standard_normal(clean.shape))
+    limits = (np.iinfo(dtype).min, np.iinfo(dtype).max) if "int" in dtype else (-65_504, 65_504)
+    array = np.clip(noisy, *limits).astype(dtype)
+    floats = array.astype(np.float64)
+    assert estimate_noise(array) == pytest.approx(estimate_noise(floats), rel=1e-3)
+    result, expected = (cleaned(values, sigma=15 * scale, quality="fast") for values in (array, floats))
+    assert result.dtype == np.dtype(dtype)
+    np.testing.assert_allclose(result.astype(np.float64), expected, atol=1.01 if "int" in dtype else 0.6)
+    plan = dstl_cli.survey(array, sigma=15 * scale, quality="fast")
+    assert plan.sigmas == pytest.approx([15 * scale] * (3 if colour else 1))
+    assert (plan.to_json()["dtype"], plan.depth.scaled) == (dtype, False)
+
+
 @pytest.mark.parametrize(
     ("dtype", "colour"), [("uint8", True), ("uint16", False), ("float32", True), ("float64", False)]
 )
@@ -225,7 +244,7 @@ def test_wrong_settings(settings: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize("array", [np.zeros((20, 20), int), np.zeros((20, 20), bool), np.zeros((20, 20, 3), complex)])
 def test_wrong_types(array: NDArray[Any]) -> None:
     for function in (lambda: denoise(array, sigma=20), lambda: denoise(array, sigma=0), lambda: estimate_noise(array)):
-        with pytest.raises(ValueError, match="uint8, uint16, float32 or float64"):
+        with pytest.raises(ValueError, match=r"^Pixels must be uint8, .* float32 or float64, not "):
             function()
 
 

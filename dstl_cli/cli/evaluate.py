@@ -66,7 +66,7 @@ def evaluate(
         str,
         option(EXPERTS, "SSIM as Wang et al. define it, or the down-sampled variant.", metavar="|".join(SSIM_KINDS)),
     ] = "wang",
-    peak: Annotated[float, option(EXPERTS, "The value of white in float pictures.")] = 255.0,
+    peak: Annotated[float, option(EXPERTS, "The value of white in float, signed and 32-bit pictures.")] = 255.0,
     min_psnr: Annotated[float | None, option(EXPERTS, f"Exit with {BELOW} when a mean PSNR is below this.")] = None,
     seed: options.Seed = 0,
     jobs: options.Jobs = None,

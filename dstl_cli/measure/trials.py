@@ -32,7 +32,7 @@ SSIM_KINDS = {"wang": metrics.structural_similarity, "downsampled": metrics.stru
 
 @dataclass(frozen=True)
 class Measures:
-    """How pictures are measured: the value of white in float pictures, and the convention of SSIM."""
+    """How pictures are measured: the value of white in pictures without a scale, and the convention of SSIM."""
 
     peak: float = WHITE
     ssim_kind: str = "wang"
