@@ -74,9 +74,7 @@ def survey(
     """
     own = depth or Depth.of(source.dtype)
     told = noise if noise is None or isinstance(noise, NoiseModel) else check_sigma(float(noise))
-    seen = look_at(source, own)
-    sample = sample_of(source, request.settings.seed)
-    grey = sample[..., 0] if seen.equal_channels else sample
+    seen, grey = look_and_sample(source, own, request.settings.seed)
     model, warnings = _model_of(grey, told, own, request.noise_kind)
     model = model.scaled(request.strength, request.chroma_strength)
     request, told_of_it = _suited(request, model)
@@ -153,6 +151,13 @@ def with_transform(plan: Plan, sample: Pixels, request: Request) -> Plan:
     with one_blas_thread():
         found = engine.transform_for(plane, noise, plan.settings, source, threads)
     return replace(plan, transform=found.transform, history=found.history)
+
+
+def look_and_sample(source: PixelSource, depth: Depth, seed: int) -> tuple[Statistics, Pixels]:
+    """What every pixel together says, and a bounded sample, which is grey where the picture is."""
+    seen = look_at(source, depth)
+    sample = sample_of(source, seed)
+    return seen, sample[..., 0] if seen.equal_channels else sample
 
 
 def look_at(source: PixelSource, depth: Depth) -> Statistics:

@@ -47,6 +47,11 @@ def named_channels(pixels: Pixels) -> list[tuple[str, Pixels]]:
     return [(name, pixels[..., index]) for index, name in enumerate(("red", "green", "blue"))]
 
 
+def working_names(count: int) -> tuple[str, ...]:
+    """How the working channels are called, of which a grey picture has one and a colour picture three."""
+    return ("grey",) if count == 1 else ("luminance", "chrominance 1", "chrominance 2")
+
+
 def histogram(pixels: Pixels) -> tuple[Array, list[tuple[str, Levels]]]:
     """Edges of equal bins over the range of the depth (floats: of the pixels), and the counts of each channel."""
     depth = Depth.of(pixels.dtype)
