@@ -4,6 +4,7 @@ In other pictures the noise has to be told from the scene, and what is read is h
 field can be believed: its whole spectrum in every working channel, at the one brightness it has.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -19,10 +20,14 @@ from dstl_cli.transforms.bases import dct_matrix
 
 Pixels = NDArray[np.generic]
 
-PATCH = 32  # side of the squares whose means tell what a picture shows
-FEWEST_PATCHES = 4  # along each side: a smaller picture cannot be told
-ROUGHEST = 0.13  # deviation of those means from a smooth surface, relative to the noise: 0.03 for white noise, 0.09
-# for that of a camera or resampled; 0.17 for grass under white noise of 25, 0.2 and more for textures
+# By side of squares: the deviation of their means from a smooth surface, times the side, relative to the coarsest
+# coefficients of 8x8 blocks; 1 for white noise. What a picture shows grows faster towards coarse scales than noise.
+# At 16 and 32 pixels: simulated cameras have 1.0 to 1.3, the noise of thirteen photographs alone 1.4 to 2.3 and 1.5 to
+# 3.2 (two of them more), as f^-0.45 2.0 and 2.6; grass and bricks under white noise of 50 have 2.2 and 2.4, and more
+# under less, pictures 3 to 20.
+ROUGHEST = {16: 2.1, 32: 2.9}
+COARSE = 2.0  # radius up to which coefficients are the coarsest
+FEWEST_SQUARES = 4  # of the largest, along each side: a smaller picture cannot be told
 WIDEST_SPREAD = (
     0.5  # deviation of the logarithm of all blocks' energies: 0.42 at most in simulated flat fields, 0.6 and
 )
@@ -32,9 +37,9 @@ LEAST_NOISE = 0.35  # grey levels; rounding alone leaves 0.29
 BANDS = ((2, 2.5), (2, 4.0), (2, 6.0), (1, 4.5), (1, 6.0), (0, 4.0), (0, 5.0), (0, 6.0), (0, 7.0), (0, 8.5))
 # scales and radii at which the spectrum is read, from coarse to fine
 HALF_BAND_WIDTH = 0.75  # of radii
-FITS = 6  # rounds in which the knots come to give what was read
+FITS = 2  # rounds in which the knots come to give what was read; more of them only follow chance
 LEAST_SHARE = 0.02  # of the strongest knot, that each has at least
-HEAVY_TAILS = 3.5  # kurtosis of the coefficients above which fine noise is rare but high, as after JPEG
+HEAVY_TAILS = (3.0, 4.5)  # kurtosis of the coefficients between which fine noise becomes rare but high, as after JPEG
 REFERENCE = 0.16  # cycles per pixel: the floor is then the luminance's deviation there, else that of a pixel. Of floors
 # of 0, 0.5, 1, 1.5 deviations and this one, this gained most on ten photographs with the noise of their kind (1.1 dB
 # over none), one deviation on nine simulated ones (0.5 dB)
@@ -50,28 +55,32 @@ def flat_field_noise(sample: Pixels, depth: Depth | None = None) -> SpectralNois
         return None
     level = float(np.asarray(working_channel(sample, 0, own), dtype=np.float64).mean())
     channels = [_fitted(readings, index, level) for index in range(len(readings[0].spectrum))]
-    heavy = readings[0].tails > HEAVY_TAILS
-    floor = channels[0].at_frequency(REFERENCE) if heavy else channels[0].deviation()
+    low, high = HEAVY_TAILS
+    heavy = min(max((readings[0].tails - low) / (high - low), 0.0), 1.0)
+    deviation, reference = channels[0].deviation(), channels[0].at_frequency(REFERENCE)
+    floor = deviation * max(reference / deviation, 1.0) ** heavy
     return SpectralNoise(tuple(replace(channel, floor=floor) for channel in channels))
 
 
 def is_flat_field(sample: Pixels, depth: Depth) -> bool:
     """Whether a picture shows nothing: means of squares lie on a smooth surface, and all blocks have as much noise."""
     luminance = np.asarray(working_channel(sample, 0, depth), dtype=np.float64)
-    height, width = (side // PATCH * PATCH for side in luminance.shape)
-    if min(height, width) < FEWEST_PATCHES * PATCH or _clipped_share(sample, depth) > CLIPPED_SHARE:
+    largest = max(ROUGHEST)
+    height, width = (side // largest * largest for side in luminance.shape)
+    if min(height, width) < FEWEST_SQUARES * largest or _clipped_share(sample, depth) > CLIPPED_SHARE:
         return False
     cut = luminance[:height, :width]
-    means = cut.reshape(height // PATCH, PATCH, width // PATCH, PATCH).mean(axis=(1, 3))
     blocks = cut.reshape(height // BLOCK, BLOCK, width // BLOCK, BLOCK).transpose(0, 2, 1, 3).reshape(-1, BLOCK**2)
     powers = ((blocks @ dct_matrix(BLOCK).T) ** 2)[:, 1:]
     spectrum = powers.mean(axis=0)
-    deviation = float(np.sqrt(spectrum.mean()))
-    if deviation <= (LEAST_NOISE if depth.data_range is not None else 1e-12 * float(np.abs(means).max())):
+    deviation = math.sqrt(float(spectrum.mean()))
+    if deviation <= (LEAST_NOISE if depth.data_range is not None else 1e-12 * float(np.abs(cut).max())):
         return False
     energies = (powers / np.maximum(spectrum, 1e-12 * spectrum.max())).mean(axis=1)
     spread = float(np.std(np.log(np.maximum(energies, 1e-3))))
-    return _roughness(means) < ROUGHEST * deviation and spread < WIDEST_SPREAD
+    coarse = math.sqrt(float(spectrum[RADIUS[1:] <= COARSE].mean()))
+    smooth = all(side * _roughness(cut, side) < most * coarse for side, most in ROUGHEST.items())
+    return smooth and spread < WIDEST_SPREAD
 
 
 def _clipped_share(sample: Pixels, depth: Depth) -> float:
@@ -80,8 +89,10 @@ def _clipped_share(sample: Pixels, depth: Depth) -> float:
     return 0.0 if limits is None else float(np.mean((sample == limits[0]) | (sample == limits[1])))
 
 
-def _roughness(means: Array) -> float:
-    """Deviation of means (rows, columns) from a surface of second degree: light falls off slowly."""
+def _roughness(plane: Array, side: int) -> float:
+    """Deviation of the means of squares from a surface of second degree: light falls off slowly."""
+    height, width = plane.shape
+    means = plane.reshape(height // side, side, width // side, side).mean(axis=(1, 3))
     y, x = np.meshgrid(*(np.linspace(-1, 1, side) for side in means.shape), indexing="ij")
     surfaces = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=-1).reshape(-1, 6)
     fit = surfaces @ np.linalg.lstsq(surfaces, means.ravel(), rcond=None)[0]

@@ -78,15 +78,19 @@ def pooled(models: Sequence[NoiseModel]) -> PooledNoise:
 
 
 def pooled_flat_fields(models: Sequence[NoiseModel]) -> PooledNoise:
-    """The same of flat fields, each of which knows one level: these make the level function, if they differ at all."""
+    """The same of flat fields, each of which knows one level: together they make the level function of the luminance.
+
+    That serves all channels, whose floors are the luminance's; there is none where the noise hardly differs.
+    """
     pool = pooled(models)
     if not isinstance(pool.model, SpectralNoise):
         return pool
-    factors = np.array([channel.factors for channel in pool.model.channels])
-    if factors.size and (factors.max(axis=1) >= EVEN_LEVELS * factors.min(axis=1)).any():
-        return pool
-    means = [channel.scaled(float(_log_median(np.array(channel.factors or (1.0,))))) for channel in pool.model.channels]
-    return replace(pool, model=SpectralNoise(tuple(replace(channel, levels=(), factors=()) for channel in means)))
+    luminance = pool.model.channels[0]
+    levels, factors = luminance.levels, luminance.factors
+    if not factors or max(factors) < EVEN_LEVELS * min(factors):
+        levels, factors = (), ()
+    even = tuple(replace(channel, levels=levels, factors=factors) for channel in pool.model.channels)
+    return replace(pool, model=SpectralNoise(even))
 
 
 def _robust_deviation(distances: Array) -> float:
@@ -123,19 +127,24 @@ def _spectral(model: NoiseModel, index: int) -> SpectralChannel:
 
 def _middle_channel(channels: Sequence[SpectralChannel]) -> SpectralChannel:
     """The median of spectra relative to their deviations, of these, and of the deviations over the level."""
-    amplitudes = np.array([channel.deviation() for channel in channels])
+    amplitudes = _amplitudes(channels)
     own = [channel.frequencies for channel in channels if len(channel.frequencies) > 1]
     frequencies = _grid(own or [channels[0].frequencies])
     shapes = [_on_grid(c, frequencies) / amplitude for c, amplitude in zip(channels, amplitudes, strict=True)]
     floor = float(np.median([c.floor / amplitude for c, amplitude in zip(channels, amplitudes, strict=True)]))
     shape = SpectralChannel(tuple(map(float, frequencies)), tuple(map(float, _log_median(np.array(shapes)))), floor)
     amplitude = float(_log_median(amplitudes))
-    middle = shape.scaled(amplitude / shape.deviation())
+    middle = shape.scaled(amplitude / float(_amplitudes([shape])[0]))
     if 2 * sum(bool(channel.levels) for channel in channels) < len(channels):  # most are the same at all levels
         return middle
     levels = _grid([channel.levels for channel in channels])
     factors = _level_deviations(channels, amplitudes, levels) / amplitude
     return replace(middle, levels=tuple(map(float, levels)), factors=tuple(map(float, factors)))
+
+
+def _amplitudes(channels: Sequence[SpectralChannel]) -> Array:
+    """The deviation of each spectrum without its floor, which is no noise but caution."""
+    return np.array([replace(channel, floor=0.0).deviation() for channel in channels])
 
 
 def _grid(knots: Sequence[tuple[float, ...]]) -> Array:
@@ -173,7 +182,7 @@ def _level_table(channels: Sequence[SpectralChannel], amplitudes: Array, levels:
 def _ratios(models: Sequence[NoiseModel], without: frozenset[int] = frozenset()) -> list[float | None]:
     """How many times the median deviation each model has in the luminance, where another one knows the level too."""
     channels = [_spectral(model, 0) for model in models]
-    amplitudes = np.array([channel.deviation() for channel in channels])
+    amplitudes = _amplitudes(channels)
     levels = _grid([channel.levels for channel in channels])
     table = _level_table(channels, amplitudes, levels if len(levels) else np.zeros(1))
     counted = np.array([index not in without for index in range(len(models))])

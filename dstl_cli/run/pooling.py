@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from dstl_cli.base.progress import Progress
-from dstl_cli.base.threads import available_cores, in_order
+from dstl_cli.base.threads import available_cores, in_order, one_blas_thread
 from dstl_cli.denoising.survey import effective_sigma, look_and_sample
 from dstl_cli.errors import DstlError, refusals
 from dstl_cli.noise.blind import estimate_model
@@ -72,8 +72,9 @@ def noise_of_page(item: Input, picture: Picture, index: int, *, seed: int = 0, f
     source = PageSource(picture, index)
     depth = Depth.of(source.dtype)
     seen, sample = look_and_sample(source, depth, seed)
-    model, warnings = estimate_model(sample, depth)
-    flat = flat_field_noise(sample, depth) if flat_fields else None
+    with one_blas_thread():  # as where it is denoised: the last bits are the same
+        model, warnings = estimate_model(sample, depth)
+        flat = flat_field_noise(sample, depth) if flat_fields else None
     largest = max(abs(seen.smallest), abs(seen.largest)) / depth.unit
     found = flat is not None or effective_sigma(max(model.sigmas), largest) > 0
     kind = PictureKind(len(model.sigmas), depth.data_range is None)
