@@ -168,6 +168,8 @@ def _share_noise(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool) 
 
     with progress_bar("noise", shown=not quiet) as (progress, _):
         run.shared = share_noise(run.found.inputs, run.request.jobs, run.request.settings.seed, progress)
+    if not (quiet or run.shared.pools):
+        say("Shared: no noise was found in any picture")
     for kind, pool in run.shared.pools.items() if not quiet else ():
         count = run.shared.counts[kind]
         who = f"{count} {kind.words} picture{'s' if count > 1 else ''}"

@@ -146,7 +146,8 @@ def _inspect_picture(path: Path, plot: Path | None, save_noise: Path | None, *, 
     for index in range(len(picture.specs)):
         with refusals(picture.name, "cannot be inspected"):
             channels += channel_statistics(index + 1, picture.pages[index])
-    found = noise_of_page(Input(path, Path(path.name)), picture, 0)
+    with refusals(picture.name, "cannot be inspected"):
+        found = noise_of_page(Input(path, Path(path.name)), picture, 0)
     if plot is not None:
         from dstl_cli.report.plots import plot_image
 

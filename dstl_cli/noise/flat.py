@@ -105,7 +105,7 @@ def _fitted(readings: list[Reading], channel: int, level: float) -> SpectralChan
     rows = dct_matrix(BLOCK)
     inside = [np.abs(radius - RADIUS) <= HALF_BAND_WIDTH for _, radius in bands]
     read = [readings[scale].spectrum[channel][own].mean() for (scale, _), own in zip(bands, inside, strict=True)]
-    target = np.sqrt(np.maximum(read, 1e-12))
+    target = np.sqrt(np.maximum(read, max(1e-12 * max(read), 1e-300)))
     frequencies = tuple(radius / (2 * BLOCK) / 2**scale for scale, radius in bands)
     deviations = target.copy()
     for _ in range(FITS):

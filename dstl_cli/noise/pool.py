@@ -56,7 +56,8 @@ class PooledNoise:
             return ""
         if self.spread is None:
             return "each at a brightness of its own"
-        return f"which {self.agreement} (spread {100 * self.spread:.2g} %)"
+        others = f" but for {len(self.left_out)}" if self.left_out else ""
+        return f"which {self.agreement} (spread {100 * self.spread:.2g} %){others}"
 
     @property
     def far(self) -> dict[int, float]:

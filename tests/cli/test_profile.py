@@ -223,6 +223,7 @@ def test_one_picture_shares_with_itself(tmp_path: Path) -> None:
         first, second = ((tmp_path / f"{name}_{noise}.png").read_bytes() for noise in ("auto", "shared"))
         assert first == second
     assert shared_run(tmp_path / "blank.png", tmp_path / "x.png", "--json").report["summary"]["unchanged"] == 1
+    assert "Shared: no noise was found" in shared_run(tmp_path / "blank.png", tmp_path / "x.png", "--force").text
 
 
 def test_resumed_or_in_one_go_the_bytes_are_the_same(tmp_path: Path) -> None:

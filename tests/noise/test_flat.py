@@ -49,6 +49,16 @@ def test_flat_at_any_depth(dtype: str) -> None:
     assert is_flat(stored[dtype])
 
 
+def test_floats_have_any_scale() -> None:
+    """And the noise is in their units."""
+    noisy = add_noise(even_light(90), 7, seed=0)
+    small, large = (flat_field_noise(scale * noisy) for scale in (1e-9, 1.0))
+    assert small is not None
+    assert large is not None
+    assert small.sigmas == pytest.approx([1e-9 * sigma for sigma in large.sigmas], rel=1e-3)
+    assert large.sigmas == pytest.approx([7, 7, 7], rel=0.05)
+
+
 @pytest.mark.parametrize("name", ["astronaut", "brick", "camera", "coins", "grass", "gravel", "moon", "page", "text"])
 @pytest.mark.parametrize("sigma", [0, 25, 50])
 def test_pictures_and_textures_are_not_flat(name: str, sigma: float) -> None:
