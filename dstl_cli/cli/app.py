@@ -13,7 +13,7 @@ import typer
 
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import when_compiling
-from dstl_cli.cli import denoise, evaluate, inspect, reproduce, train
+from dstl_cli.cli import denoise, evaluate, inspect, profile, reproduce, train
 from dstl_cli.cli.console import report_error
 from dstl_cli.cli.options import Command, Group
 from dstl_cli.errors import DstlError, Interrupted, UsageProblem
@@ -69,7 +69,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (denoise.denoise, train.train, evaluate.evaluate, inspect.inspect):
+for command in (denoise.denoise, train.train, evaluate.evaluate, inspect.inspect, profile.profile):
     app.command(command.__name__, cls=Command)(guarded(command))
 paper = typer.Typer(cls=Group, help=reproduce.HELP, no_args_is_help=True)
 paper.command("table", cls=Command)(guarded(reproduce.table))

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 QUALITY_HELP = f"How much work it may be. {options.in_words(entry for entry in QUALITIES if not entry.preset)}"
 JPEG_HELP = "Quality of JPEG outputs (no effect on others); colours: 4:4:4 from 90 on, 4:2:0 below."
-NOISE_KINDS = "auto|white|poisson|FILE.json"
+NOISE_KINDS = "auto|white|poisson|shared|FILE.json"
+NOISE_HELP = "What to look for (poisson: growing with brightness; shared: what all pictures have), or a model of it."
 NAN_METAVAR = "|".join(NAN_CHOICES)
 METHOD_HELP = f"How the transform is learnt. {options.in_words(METHODS)}"
 
@@ -59,7 +60,7 @@ def denoise(
     ] = "auto",
     noise: Annotated[
         str,
-        option(EVERYDAY, "What to look for (poisson: growing with brightness), or a model of it.", metavar=NOISE_KINDS),
+        option(EVERYDAY, NOISE_HELP, metavar=NOISE_KINDS),
     ] = "auto",
     strength: Annotated[float, option(EVERYDAY, "Remove less (0.5) or more (2) of it.", min=0.5, max=2.0)] = 1.0,
     chroma_strength: Annotated[float, option(EVERYDAY, "The same for colours alone.", min=0.5, max=2.0)] = 1.0,
@@ -119,7 +120,9 @@ def denoise(
         raise UsageProblem("--save-transform keeps what is learnt, which is nothing with --sigma 0; leave one out.")
     memory = options.chosen_memory(max_memory, scratch)
     request = options.build_request(name, given, transform=transform, adapt=adapt, jobs=jobs, memory=memory)
-    kind = noise if known is None else "auto"
+    if noise == "shared" and "-" in inputs:
+        raise UsageProblem("--noise shared reads every picture twice, standard input only once; save it to a file.")
+    kind = noise if known is None and noise != "shared" else "auto"
     request = replace(request, noise_kind=kind, keep_invalid=keep_invalid)
     request = replace(request, strength=strength, chroma_strength=chroma_strength)
     from dstl_cli.picture.inputs import find_inputs, plan_jobs, prepare_folders, split_done
@@ -138,13 +141,17 @@ def denoise(
         return
     prepare_folders(todo, done_before)
     to_stderr = "-" in inputs or any(job.output is None for job in planned)
-    _show(run, partial(typer.echo, err=to_stderr), quiet=quiet or json, verbose=verbose)
+    say = partial(typer.echo, err=to_stderr)
+    if noise == "shared":
+        _share_noise(run, say, quiet=quiet or json)
+    _show(run, say, quiet=quiet or json, verbose=verbose)
     if json:
         named: dict[str, Any] = {"sigma": sigma, "noise": noise, "nan": nan}
         named |= {"strength": strength, "chroma_strength": chroma_strength}
         named |= {"quality": None if preset else name, "preset": preset}
         settings = {**named, **request.facts, "transform": transform and str(transform), "adapt": adapt}
-        print_json("denoise", settings=settings, files=run.records, summary=run.summary)
+        shared = {} if run.shared is None else {"shared_noise": run.shared.facts()}
+        print_json("denoise", settings=settings, files=run.records, summary=run.summary, **shared)
     if run.summary["failed"]:
         raise typer.Exit(1)
 
@@ -165,6 +172,24 @@ def _list_plan(run: "DenoiseRun") -> None:
     typer.echo(f"{len(there)} to denoise, {skipped}.")
     if problems:
         raise typer.Exit(1)
+
+
+def _share_noise(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool) -> None:
+    """Look at all pictures, those done before too, and tell what they share."""
+    from dstl_cli.run.pooling import share_noise
+
+    with progress_bar("noise", shown=not quiet) as (progress, _):
+        request = run.request
+        looked = share_noise(
+            run.found.inputs, request.jobs, request.settings.seed, progress, keep_invalid=request.keep_invalid
+        )
+        run.shared = looked
+    if not (quiet or run.shared.pools):
+        say("Shared: no noise was found in any picture")
+    for kind, pool in run.shared.pools.items() if not quiet else ():
+        count = run.shared.counts[kind]
+        who = f"{count} {kind.words} picture{'s' if count > 1 else ''}"
+        say(", ".join(filter(None, (f"Shared: {pool.model.describe()}, from {who}", pool.describe()))))
 
 
 def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose: bool) -> None:

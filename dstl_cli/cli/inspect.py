@@ -1,4 +1,4 @@
-"""`dstl inspect`: what a transform file or a picture is, in numbers and as a plot."""
+"""`dstl inspect`: what a transform file, a picture or a noise model is, in numbers and as a plot."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,10 +11,12 @@ import typer
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
 from dstl_cli.cli.console import print_json, print_table, report_error, say
-from dstl_cli.errors import refusals
+from dstl_cli.cli.options import FILES, option
+from dstl_cli.errors import UsageProblem, refusals
 
 if TYPE_CHECKING:
     from dstl_cli.measure.inspection import ChannelStatistics
+    from dstl_cli.noise.model import NoiseModel
     from dstl_cli.picture.model import Picture
     from dstl_cli.transforms.files import TransformFile
 
@@ -24,20 +26,35 @@ METADATA = {"icc": "ICC profile", "exif": "EXIF", "xmp": "XMP", "dpi": "resoluti
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A transform (.npz) or a picture.", metavar="FILE")],
+    path: Annotated[
+        Path, typer.Argument(help="A picture, a transform (.npz) or a noise model (.json).", metavar="FILE")
+    ],
     plot: options.Plot = None,
+    save_noise: Annotated[
+        Path | None, option(FILES, "Keep the noise of a picture for --noise.", metavar="FILE.json")
+    ] = None,
     force: options.Force = False,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Tell what a learnt transform or a picture is: size, depth, range and noise, or condition, density and history.
+    """Tell what a file is: a picture (size, depth, range and noise), a learnt transform, or a noise model.
 
-    Example: dstl inspect pictures.npz --plot pictures.png
+    Example: dstl inspect photo.jpg --plot noise.png --save-noise photo.json
     """
     options.check_plot(plot, [path], force=force)
-    (_inspect_transform if _is_transform(path) else _inspect_picture)(path, plot, force, json)
+    options.check_noise_output("--save-noise", save_noise)
+    options.check_outputs({"--plot": plot, "--save-noise": save_noise}, [path], force=force)
+    kept = _is_transform(path), path.suffix.lower() == ".json"
+    if save_noise is not None and any(kept):
+        raise UsageProblem(f"--save-noise keeps the noise of a picture, which {display_name(path)} is not.")
+    if any(kept):
+        (_inspect_transform if kept[0] else _inspect_noise)(path, plot, force, json)
+    else:
+        _inspect_picture(path, plot, save_noise, force=force, json=json)
     if plot is not None and not json:
         typer.echo(f"The plot is in {plot}.")
+    if save_noise is not None and not json:
+        typer.echo(f"The noise is in {display_name(save_noise)}.")
 
 
 def _is_transform(path: Path) -> bool:
@@ -91,12 +108,39 @@ def _transform_in_words(stored: "TransformFile", facts: Mapping[str, Any]) -> di
     return lines
 
 
-def _inspect_picture(path: Path, plot: Path | None, force: bool, json: bool) -> None:
+def _inspect_noise(path: Path, plot: Path | None, force: bool, json: bool) -> None:
+    from dstl_cli.run.noise import load_noise_file
+
+    model, made_from = load_noise_file(path)
+    if plot is not None:
+        from dstl_cli.report.plots import plot_noise
+
+        units = str(made_from.get("units", "0-255"))
+        plot_noise(model, display_name(path.name), plot, units=units, overwrite=force)
+    if json:
+        print_json("inspect", file=str(path), kind="noise", noise=model.to_json(), made_from=made_from)
+    else:
+        made = {f"made from: {name}": str(value) for name, value in made_from.items()}
+        _print_lines(path, _noise_in_words(model) | made)
+
+
+def _noise_in_words(model: "NoiseModel") -> dict[str, str]:
+    """The kind of noise, a line about it, and its deviation in each working channel."""
+    from dstl_cli.measure.inspection import working_names
+
+    names = zip(working_names(len(model.sigmas)), model.sigmas, strict=True)
+    told = {"noise": f"{model.describe()} ({model.kind})"}
+    return told | {"deviation": ", ".join(f"{name} {sigma:.3g}" for name, sigma in names)}
+
+
+def _inspect_picture(path: Path, plot: Path | None, save_noise: Path | None, *, force: bool, json: bool) -> None:
     from dstl_cli.measure.inspection import channel_statistics
+    from dstl_cli.picture.inputs import Input
     from dstl_cli.picture.read import read_picture
     from dstl_cli.pixels.colour import root_mean_square
     from dstl_cli.pixels.depth import Depth
-    from dstl_cli.report.plots import plot_image
+    from dstl_cli.run import noise
+    from dstl_cli.run.pooling import noise_of_page
 
     picture = read_picture(path)
     channels: list[ChannelStatistics] = []
@@ -104,14 +148,24 @@ def _inspect_picture(path: Path, plot: Path | None, force: bool, json: bool) -> 
     for index, depth in enumerate(depths):
         with refusals(picture.name, "cannot be inspected"):
             channels += channel_statistics(index + 1, picture.pages[index], depth)
+    with refusals(picture.name, "cannot be inspected"):
+        found = noise_of_page(Input(path, Path(path.name)), picture, 0)
     if plot is not None:
-        plot_image(picture.pages[0], channels, display_name(path.name), plot, depth=depths[0], overwrite=force)
+        from dstl_cli.report.plots import plot_image
+
+        plot_image(
+            picture.pages[0], channels, found.model, display_name(path.name), plot, depth=depths[0], overwrite=force
+        )
+    if save_noise is not None:
+        made_from = {"pictures": 1, "flat_fields": 0, "spread": None, "units": found.kind.units}
+        noise.save_noise(save_noise, found.model, made_from, overwrite=force)
     if json:
         facts = asdict(picture.info) | {"dtype": picture.info.dtype.name}
         sigma = root_mean_square([channel.sigma for channel in channels if channel.page == 1])
-        print_json("inspect", file=str(path), kind="image", image=facts, sigma=sigma, channels=channels)
+        told = {"image": facts, "sigma": sigma, "noise": found.model.to_json(), "channels": channels}
+        print_json("inspect", file=str(path), kind="image", **told)
     else:
-        _print_lines(path, _picture_in_words(picture))
+        _print_lines(path, _picture_in_words(picture) | _noise_in_words(found.model))
         _print_channels(picture, channels, "on the 0-255 scale" if depths[0].scaled else "in the units of the file")
 
 

@@ -141,13 +141,13 @@ def chosen_memory(most: str | None, scratch: Path | None) -> Memory:
 def chosen_noise(sigma: str, noise: str) -> "float | NoiseModel | None":
     """The noise that is told: the deviation of white noise or a model from a file; None where it is to be found."""
     deviation = parse_sigma(sigma)
-    if noise in ("auto", "white", "poisson"):
+    if noise in ("auto", "white", "poisson", "shared"):
         if deviation is not None and noise != "auto":
             raise UsageProblem("--sigma X is white noise of that deviation; leave out --noise.")
         return deviation
     path = Path(noise)
     if path.suffix.lower() != ".json":
-        takes = "auto, white, poisson or a FILE.json (a number goes to --sigma)"
+        takes = "auto, white, poisson, shared or a FILE.json (a number goes to --sigma)"
         raise UsageProblem(f"--noise takes {takes}, not {noise!r}.")
     if deviation is not None:
         raise UsageProblem("--sigma and --noise both tell the noise; give one of them.")
@@ -201,6 +201,12 @@ def check_plot(plot: Path | None, inputs: Iterable[Path], *, force: bool) -> Non
     if plot is not None and plot.suffix.lower() != ".png":
         raise UsageProblem(f"--plot takes a name that ends in .png, not {plot}.")
     check_outputs({"--plot": plot}, inputs, force=force)
+
+
+def check_noise_output(option: str, path: Path | None) -> None:
+    """Refuse a name for a noise model that --noise would not take."""
+    if path is not None and path.suffix.lower() != ".json":
+        raise UsageProblem(f"{option} takes a name that ends in .json, as --noise does, not {display_name(path)}.")
 
 
 def chosen_quality(quality: str | None, preset: str | None) -> str:

@@ -77,9 +77,7 @@ def survey(
     """
     own = depth or Depth.of(source.dtype)
     told = noise if noise is None or isinstance(noise, NoiseModel) else check_sigma(float(noise))
-    seen = look_at(source, own, keep_invalid=request.keep_invalid)
-    sample = _sample(source, seen, request.settings.seed)
-    grey = sample[..., 0] if seen.equal_channels else sample
+    seen, grey = look_and_sample(source, own, request.settings.seed, keep_invalid=request.keep_invalid)
     model, warnings = _model_of(grey, told, own, request.noise_kind)
     model = model.scaled(request.strength, request.chroma_strength)
     request, told_of_it = _suited(request, model)
@@ -163,6 +161,15 @@ def with_transform(plan: Plan, sample: Pixels, request: Request) -> Plan:
     with one_blas_thread():
         found = engine.transform_for(plane, noise, plan.settings, source, threads)
     return replace(plan, transform=found.transform, history=found.history)
+
+
+def look_and_sample(
+    source: PixelSource, depth: Depth, seed: int, *, keep_invalid: bool = False
+) -> tuple[Statistics, Pixels]:
+    """What every pixel together says, and a bounded sample, which is grey where the picture is."""
+    seen = look_at(source, depth, keep_invalid=keep_invalid)
+    sample = _sample(source, seen, seed)
+    return seen, sample[..., 0] if seen.equal_channels else sample
 
 
 def look_at(source: PixelSource, depth: Depth, *, keep_invalid: bool = False) -> Statistics:

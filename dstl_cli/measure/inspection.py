@@ -46,6 +46,11 @@ def named_channels(pixels: Pixels) -> list[tuple[str, Pixels]]:
     return [(name, pixels[..., index]) for index, name in enumerate(("red", "green", "blue"))]
 
 
+def working_names(count: int) -> tuple[str, ...]:
+    """How the working channels are called, of which a grey picture has one and a colour picture three."""
+    return ("grey",) if count == 1 else ("luminance", "chrominance 1", "chrominance 2")
+
+
 def histogram(pixels: Pixels, depth: Depth | None = None) -> tuple[Array, list[tuple[str, Levels]]]:
     """Edges of equal bins, over the range of depths with a scale, else of the pixels; the counts of each channel."""
     depth = depth or Depth.of(pixels.dtype)

@@ -201,7 +201,7 @@ class SpectralChannel:
     def coarser_scales(self) -> int:
         """As long as noise beyond the reach of a patch stands out."""
         for halvings in range(MOST_HALVINGS):
-            seen, beyond = (self._at(reach / (PATCH_REACH * 2**halvings)) for reach in (2.0, 0.5))
+            seen, beyond = (self.at_frequency(reach / (PATCH_REACH * 2**halvings)) for reach in (2.0, 0.5))
             if beyond < STANDS_OUT * seen:
                 return halvings
         return MOST_HALVINGS
@@ -253,7 +253,8 @@ class SpectralChannel:
         frequencies, deviations, levels, factors = (tuple(numbers(facts[name])) for name in names)
         return cls(frequencies, deviations, numbers([facts["floor"]])[0], levels, factors)
 
-    def _at(self, frequency: float) -> float:
+    def at_frequency(self, frequency: float) -> float:
+        """The deviation of white noise that is as strong at a frequency, in cycles per pixel."""
         known = np.interp(np.log(frequency), np.log(self.frequencies), np.log(self.deviations_at))
         return max(self.floor, float(np.exp(known)))
 

@@ -1,4 +1,4 @@
-"""Plots as PNG files: a transform and its learning, the histogram of a picture, the paper's convergence figure."""
+"""Plots as PNG files: a transform and its learning, a picture, its noise, the paper's convergence figure."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dstl_cli.base.atomic import atomic_output
-from dstl_cli.measure.inspection import ChannelStatistics, atom_grid, histogram
+from dstl_cli.measure.inspection import ChannelStatistics, atom_grid, histogram, working_names
 
 if TYPE_CHECKING:
     from dstl_cli.base.arrays import Array, Pixels
     from dstl_cli.measure.paper_experiments import Curve
+    from dstl_cli.noise.model import NoiseModel, SpectralChannel
     from dstl_cli.pixels.depth import Depth
     from dstl_cli.transforms.files import TransformFile
 
 CHANNEL_COLOURS = {"grey": "0.35", "red": "tab:red", "green": "tab:green", "blue": "tab:blue"}
 RELATIVE_ERROR = "||WY - X|| / ||WY||"
 FAINT_SHARE = 0.02  # of the nonzero entries of T, the smallest: they share the faintest colour
+LOWEST_FREQUENCY = 1 / 64  # cycles per pixel
+FULL_RANGE = (0.0, 255.0)  # of the grey levels of whole numbers
 LONGEST_NAME = 60  # of a picture in a title
 
 
@@ -95,28 +98,77 @@ def _draw_spectrum(axis: Any, values: "Array", bound: float | None) -> None:
 def plot_image(
     pixels: "Pixels",
     channels: Sequence[ChannelStatistics],
+    noise: "NoiseModel",
     title: str,
     path: Path,
     *,
     depth: "Depth | None" = None,
     overwrite: bool = False,
 ) -> None:
-    """Two panels: the histogram of the first page, and the noise of each channel."""
+    """Four panels: the histogram of the first page, the noise of each channel, the noise over level and frequency."""
     first = [channel for channel in channels if channel.page == 1]
-    short = title if len(title) <= LONGEST_NAME else f"...{title[-LONGEST_NAME:]}"
-    with _png(path, (11, 4.5), overwrite=overwrite) as figure:
-        left, right = figure.subplots(1, 2, width_ratios=(3, 1))
-        edges, counts = histogram(pixels, depth)
+    edges, counts = histogram(pixels, depth)
+    with _png(path, (11, 8.5), overwrite=overwrite) as figure:
+        upper, lower = figure.subfigures(2, 1)
+        left, right = upper.subplots(1, 2, width_ratios=(3, 1))
         for name, values in counts:
             left.stairs(values, edges, color=CHANNEL_COLOURS[name], label=name, fill=len(counts) == 1)
-        left.set_title(f"Histogram of {short}", parse_math=False)
+        left.set_title(f"Histogram of {_short(title)}", parse_math=False)
         left.set(xlabel="value", ylabel="pixels")
         left.legend()
         colours = [CHANNEL_COLOURS[channel.name] for channel in first]
         bars = right.bar([channel.name for channel in first], [channel.sigma for channel in first], color=colours)
         right.bar_label(bars, fmt="%.2f", padding=2)
-        right.set(title="Estimated noise", ylabel="sigma")
+        right.set(title="Taken as white noise", ylabel="sigma")
         right.margins(x=0.4 if len(first) == 1 else 0.1, y=0.15)
+        whole = pixels.dtype.kind == "u"
+        _draw_noise(lower.subplots(1, 2), noise, FULL_RANGE if whole else (float(pixels.min()), float(pixels.max())))
+
+
+def plot_noise(noise: "NoiseModel", title: str, path: Path, *, units: str = "0-255", overwrite: bool = False) -> None:
+    """Two panels: a noise model over level and over frequency, each working channel; units: 0-255, or of the file."""
+    knots = [knot / len(noise.sigmas) ** 0.5 for channel in _spectra(noise) for knot in channel.levels]
+    limits = FULL_RANGE if units == "0-255" else (min(knots, default=0.0), max(knots, default=1.0))
+    with _png(path, (11, 4.5), overwrite=overwrite) as figure:
+        figure.suptitle(f"{_short(title)}: {noise.describe()}", parse_math=False)
+        _draw_noise(figure.subplots(1, 2), noise, limits)
+
+
+def _short(title: str) -> str:
+    return title if len(title) <= LONGEST_NAME else f"...{title[-LONGEST_NAME:]}"
+
+
+def _spectra(noise: "NoiseModel") -> "list[SpectralChannel]":
+    """The channels of a model that have a spectrum; white ones have none."""
+    from dstl_cli.noise.model import SpectralChannel
+
+    channels = (noise.channel(index) for index in range(len(noise.sigmas)))
+    return [channel for channel in channels if isinstance(channel, SpectralChannel)]
+
+
+def _draw_noise(axes: Any, noise: "NoiseModel", limits: tuple[float, float]) -> None:
+    """The deviation of each working channel over grey levels and over frequencies; limits: of the grey levels."""
+    over_level, over_frequency = axes
+    count, spectra = len(noise.sigmas), _spectra(noise)
+    levels = np.linspace(*limits, 256) if limits[1] > limits[0] else limits[0] + np.linspace(-0.5, 0.5, 256)
+    frequencies = np.geomspace(LOWEST_FREQUENCY, 0.5, 200)
+    for index, (name, line) in enumerate(zip(working_names(count), ("-", "--", ":"), strict=False)):
+        channel = noise.channel(index)
+        factors = channel.level_factors(levels * count**0.5)
+        style = {"color": f"C{index}", "linestyle": line, "label": name, "linewidth": 2}
+        over_level.plot(levels, channel.deviation() * (np.ones(len(levels)) if factors is None else factors), **style)
+        own = [spectra[index].at_frequency(f) for f in frequencies] if spectra else [noise.sigmas[index]] * 200
+        over_frequency.plot(frequencies, own, **style)
+    over_level.set(title="Noise over brightness", xlabel="grey level", ylabel="deviation of a pixel")
+    over_frequency.set(title="Noise over frequency", ylabel="deviation of white noise as strong")
+    over_frequency.set_xscale("log", base=2)
+    ticks = [0.5 / 2**k for k in range(5, -1, -1)]
+    over_frequency.set_xticks(ticks, [f"1/{round(1 / tick)}" for tick in ticks])
+    over_frequency.set_xlabel("cycles per pixel: coarse to fine")
+    for axis in axes:
+        axis.set_ylim(0, 1.1 * max(axis.get_ylim()[1], 1e-12))
+        axis.grid(alpha=0.3)
+        axis.legend()
 
 
 def plot_curves(curves: "Sequence[Curve]", path: Path, *, overwrite: bool = False) -> None:

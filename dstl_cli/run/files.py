@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.errors import DstlError, refusals
 from dstl_cli.noise.model import NoiseModel
 from dstl_cli.picture.formats import FORMATS, format_to_write
-from dstl_cli.picture.inputs import Job, Selection
+from dstl_cli.picture.inputs import Input, Job, Selection
 from dstl_cli.picture.model import ImageInfo, Page, Picture
 from dstl_cli.picture.read import read_picture
 from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_writer
@@ -29,6 +29,9 @@ from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.planes import Box
 from dstl_cli.transforms.files import TransformFile, save_transform
+
+if TYPE_CHECKING:
+    from dstl_cli.run.pooling import SharedNoise
 
 Pixels = NDArray[Any]
 
@@ -47,7 +50,7 @@ class DenoisedFile:
     first_page: DenoiseRecord
     warnings: tuple[str, ...]
     seconds: float
-    sigma_source: str  # "given" or "estimated"
+    sigma_source: str  # "given", "estimated" or "shared"
     unchanged: bool  # no noise was found
 
     @property
@@ -72,6 +75,7 @@ class DenoiseRun:
 
     noise: a model of it, or the deviation of white noise; estimated where it is None. save_transform: where the
     transform of the only picture goes. jpeg_quality: of JPEG outputs, coded as their inputs where it is None.
+    shared: what the pictures of the run have in common, in the place of noise.
     """
 
     found: Selection
@@ -84,6 +88,7 @@ class DenoiseRun:
     force: bool
     resume: bool
     jpeg_quality: int | None = None
+    shared: "SharedNoise | None" = None
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def all(
@@ -108,7 +113,7 @@ class DenoiseRun:
         threads, total, done = self.request.jobs or available_cores(), len(self.todo), 0
         several = threads > 1 and total > 1
         batches = (self.todo[start : start + LOOKED_AT] for start in range(0, total, LOOKED_AT))
-        runs = (run for batch in batches for run in groupby(batch, key=lambda job: several and _is_small(job)))
+        runs = (run for batch in batches for run in groupby(batch, key=lambda job: several and is_small(job.source)))
         for small, run in runs:
             jobs = list(run)
             request = replace(self.request, jobs=1 if small else threads)
@@ -160,7 +165,7 @@ class DenoiseRun:
             compare = opened(_derived(picture, "comparison", 3), job.compare) if job.compare else None
             for index in range(len(picture.specs)):
                 source = PageSource(picture, index)
-                plan = survey(source, self.noise, request, depth=source.depth)
+                plan = survey(source, self._noise_of(job, index), request, depth=source.depth)
                 if index == 0 and self.save_transform is not None and plan.transform is None:
                     name = display_name(self.save_transform)
                     raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
@@ -182,7 +187,8 @@ class DenoiseRun:
                 unchanged = unchanged and plan.transform is None
             for writer in filter(None, (main, residual, compare)):
                 writer.close()  # each of them may appear, before one does
-        sigma_source = "estimated" if self.noise is None else "given"
+        told = "given" if self.shared is None else "shared"
+        sigma_source = "estimated" if self._noise_of(job, 0) is None else told
         said = tuple(dict.fromkeys(warnings))
         assert first is not None
         finished = DenoisedFile(picture.info, first, said, perf_counter() - start, sigma_source, unchanged)
@@ -192,6 +198,10 @@ class DenoiseRun:
             kept = TransformFile(page.transform, provenance, page.history)
             save_transform(self.save_transform, kept, overwrite=self.force)
         return finished
+
+    def _noise_of(self, job: Job, page: int) -> float | NoiseModel | None:
+        """What is known of the noise of a page."""
+        return self.noise if self.shared is None else self.shared.model_of(job.source, page)
 
     def _stays(self, picture: Picture, job: Job) -> bool:
         """Whether the file itself is the result where nothing is to be done."""
@@ -234,10 +244,10 @@ class PageSource:
         return self._picture.window(self._index, slice(box.top, box.bottom), slice(box.left, box.right))
 
 
-def _is_small(job: Job) -> bool:
+def is_small(item: Input) -> bool:
     """Whether the headers of a file tell of one small page; a file without such headers is no work at all."""
     try:
-        specs = read_picture(job.source.path, name=job.source.name).specs if job.source.path else ()
+        specs = read_picture(item.path, name=item.name).specs if item.path else ()
     except DstlError:
         return True
     return len(specs) == 1 and specs[0].height * specs[0].width <= SMALL_PIXELS

@@ -1,8 +1,11 @@
-"""Noise models in files."""
+"""Noise models in files: read and written."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from dstl_cli.base.atomic import atomic_output
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
 from dstl_cli.noise.model import NoiseModel, model_from_json
@@ -12,14 +15,27 @@ MOST_BYTES = 1_000_000  # of a file with a model
 
 def load_noise(path: Path) -> NoiseModel:
     """The model in a JSON file, as `to_json` tells it, or the `noise` of a plan."""
+    return load_noise_file(path)[0]
+
+
+def load_noise_file(path: Path) -> tuple[NoiseModel, dict[str, Any]]:
+    """The model in a JSON file, and what the file says of how it was made."""
     name = display_name(path)
     try:
         with path.open("rb") as stream:
             facts = json.loads(stream.read(MOST_BYTES))
-        return model_from_json(facts.get("noise", facts))
+        made = facts.get("made_from")
+        return model_from_json(facts.get("noise", facts)), made if isinstance(made, dict) else {}
     except OSError as error:
         raise FileProblem(f"{name} cannot be read ({error.strerror or error}); check the name.") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, AttributeError):
         raise FileProblem(f"{name} is no JSON file with a noise model; give one that has kind and channels.") from None
     except ValueError as error:
         raise FileProblem(f"{name} holds no noise model: {error}") from None
+
+
+def save_noise(path: Path, model: NoiseModel, made_from: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    """Write a model for `load_noise`, with what it was made from; the file is complete or not there."""
+    text = json.dumps({**model.to_json(), "made_from": dict(made_from)}, indent=2, allow_nan=False)
+    with atomic_output(path, overwrite=overwrite) as stream:
+        stream.write(f"{text}\n".encode())
