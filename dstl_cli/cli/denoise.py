@@ -61,6 +61,9 @@ def denoise(
         Path | None, option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.")
     ] = None,
     residual: Annotated[Path | None, option(EVERYDAY, "Also write what was removed: a file or a folder.")] = None,
+    crop: Annotated[
+        str | None, option(EVERYDAY, "Denoise and write this part only, as it is in the whole.", metavar="X,Y,W,H")
+    ] = None,
     recursive: Annotated[
         bool, option(FILES, "Go into sub-folders, kept under the output.", "--recursive", "-r")
     ] = False,
@@ -101,6 +104,7 @@ def denoise(
     preset = given.pop("preset")
     name = options.chosen_quality(quality, preset)
     known = options.chosen_noise(sigma, noise)
+    part = options.parse_crop(crop)
     if not suffix or "/" in suffix or "\\" in suffix:
         raise UsageProblem(f"--suffix is a piece of a file name such as _denoised, not {suffix!r}.")
     if json and (output == "-" or (not output and "-" in inputs)):
@@ -121,7 +125,7 @@ def denoise(
     others = [] if save_transform is None else [save_transform]
     planned = plan_jobs(found, output, suffix=suffix, residual=residual, compare=compare, others=others)
     todo, done_before = split_done(planned, resume=resume, force=force, others=others)
-    run = DenoiseRun(found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality)
+    run = DenoiseRun(found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality, part)
     if dry_run:
         _list_plan(run)
         return
@@ -130,7 +134,7 @@ def denoise(
     _show(run, partial(typer.echo, err=to_stderr), quiet=quiet or json, verbose=verbose)
     if json:
         named = {"sigma": sigma, "noise": noise, "strength": strength, "chroma_strength": chroma_strength}
-        named |= {"quality": None if preset else name, "preset": preset}
+        named |= {"quality": None if preset else name, "preset": preset, "crop": crop}
         settings = {**named, **request.facts, "transform": transform and str(transform), "adapt": adapt}
         print_json("denoise", settings=settings, files=run.records, summary=run.summary)
     if run.summary["failed"]:
