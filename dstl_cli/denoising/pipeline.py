@@ -1,7 +1,7 @@
 """One road for every picture: the survey makes the plan, and with the plan any part of the picture is denoised."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -138,7 +138,8 @@ def _denoised_box(source: PixelSource, box: Box, plan: Plan, execution: Executio
     apart = [with_base_apart(plane, plan.steep) for plane in planes]
     del planes
     with one_blas_thread():
-        denoised = plan.stages([plane for plane, _ in apart], execution)
+        wanted = box if plan.padded_shape == plan.shape else None
+        denoised = plan.stages([plane for plane, _ in apart], replace(execution, wanted=wanted))
     for rows in bands(box):
         images = []
         for plane, (_, base), centre in zip(denoised, apart, plan.centres, strict=True):

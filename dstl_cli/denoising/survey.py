@@ -64,19 +64,23 @@ class Request:
 
 
 def survey(
-    source: PixelSource, noise: float | NoiseModel | None, request: Request, *, depth: Depth | None = None
+    source: PixelSource,
+    noise: float | NoiseModel | None,
+    request: Request,
+    *,
+    depth: Depth | None = None,
+    seen: Statistics | None = None,
 ) -> Plan:
     """The plan for a grey (H, W) or RGB (H, W, 3) picture.
 
     noise: a model of it, in units of the depth; or the deviation of white noise, on the 0-255 scale for whole numbers,
     in the array's own units for floats; None: it is estimated. One transform, learnt on the luminance, serves all
-    channels. depth: what the numbers mean where the dtype does not tell it.
+    channels. depth: what the numbers mean where the dtype does not tell it. seen: what `look_at` tells, where known.
     """
     own = depth or Depth.of(source.dtype)
     told = noise if noise is None or isinstance(noise, NoiseModel) else check_sigma(float(noise))
-    seen = look_at(source, own)
-    sample = sample_of(source, request.settings.seed)
-    grey = sample[..., 0] if seen.equal_channels else sample
+    seen = seen or look_at(source, own)
+    grey = _sample(source, request, seen)
     model, warnings = _model_of(grey, told, own, request.noise_kind)
     model = model.scaled(request.strength, request.chroma_strength)
     request, told_of_it = _suited(request, model)
@@ -100,6 +104,17 @@ def survey(
         warnings=warnings,
     )
     return with_transform(plan, grey, request) if any(known.sigmas) else plan
+
+
+def noise_of(source: PixelSource, request: Request, seen: Statistics) -> tuple[NoiseModel, tuple[str, ...]]:
+    """The noise that is found in a picture, in units of its depth and before any strength, and what to say about it."""
+    return _model_of(_sample(source, request, seen), None, Depth.of(source.dtype), request.noise_kind)
+
+
+def _sample(source: PixelSource, request: Request, seen: Statistics) -> Pixels:
+    """A bounded sample of a picture; one channel of equal ones."""
+    sample = sample_of(source, request.settings.seed)
+    return sample[..., 0] if seen.equal_channels else sample
 
 
 def _model_of(
