@@ -123,7 +123,8 @@ def _model_of(
     """The noise of a sample in units of the depth, given or else estimated, and what to say about the estimate."""
     channels = channel_count(sample)
     if noise is None:
-        return estimate_model(sample, depth, kind=kind)
+        with one_blas_thread():  # the same bits however many there are
+            return estimate_model(sample, depth, kind=kind)
     if isinstance(noise, float):
         return WhiteNoise((noise if depth.data_range is not None else noise / depth.unit,) * channels), ()
     if len(noise.sigmas) not in (1, channels):

@@ -189,7 +189,7 @@ def block_means(source: PixelSource) -> Floats:
     done = 0
     for band in bands(Box(0, 0, height, width)):
         until = band.bottom // BLOCK * BLOCK
-        if until == done:
+        if until == done or not width:
             continue
         pixels: Pixels = source.window(Box(done, 0, until, width))
         blocks = pixels.reshape((until - done) // BLOCK, BLOCK, width // BLOCK, -1)

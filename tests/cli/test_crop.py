@@ -190,6 +190,7 @@ def test_structures_of_a_tiff_file_fit_the_part(tmp_path: Path) -> None:
         pixels,
         rowsperstrip=48,
         resolution=(300, 300),
+        photometric="minisblack",
         metadata={"axes": "ZYX"},
         extratags=[(33922, 12, 6, tie)],
     )
