@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from running import Pixels, refused, run, run_process, scene
 
+from dstl_cli.denoising import passes, sliding
 from dstl_cli.denoising.pipeline import denoise_pixels, denoised_rows
 from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.noise.model import SpectralChannel, SpectralNoise
@@ -89,7 +90,7 @@ def test_any_part_is_that_of_the_whole(whole: tuple[Path, Pixels], data: st.Data
 @pytest.mark.parametrize("quality", ["fast", pytest.param("best", marks=pytest.mark.slow)])
 def test_a_part_of_a_large_picture_takes_a_window_of_it(quality: str) -> None:
     pixels = scene((200, 2600)) if quality == "fast" else scene((100, 4200))
-    request = Request.named(quality, **({"train_patches": 1600} if quality == "best" else {}))
+    request = Request.named("best", train_patches=1600) if quality == "best" else Request.named(quality)
     source, box = ArraySource(pixels), Box(20, 30, 60, 90)
     plan = survey(source, 20.0, request)
     window = plan.window(box)
@@ -102,17 +103,14 @@ def test_a_part_of_a_large_picture_takes_a_window_of_it(quality: str) -> None:
 
 def test_coarse_noise_takes_a_wide_window_and_few_fine_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """A coarse scale looks far; the tiles of the fine scale are computed near the part only."""
-    from dstl_cli.denoising import sliding
-
     pixels = scene((300, 2600))
     noise = SpectralNoise((SpectralChannel((0.09, 0.5), (20.0, 8.0), 3.0),))
     plan = survey(ArraySource(pixels), noise, Request.named("fast"))
     seen: list[tuple[tuple[int, int], Box]] = []
-    average = sliding.patch_average
 
     def noted(planes: Any, *more: Any) -> Any:
         seen.append((planes[0].shape, planes[0].box))
-        return average(planes, *more)
+        return passes.patch_average(planes, *more)
 
     monkeypatch.setattr(sliding, "patch_average", noted)
     box = Box(100, 40, 120, 60)
@@ -228,9 +226,9 @@ def exif_with_small_copy() -> tuple[bytes, bytes]:
 def test_exif_data_tell_the_size_of_the_part_and_show_nothing_else(suffix: str, tmp_path: Path) -> None:
     source, part = tmp_path / f"in{suffix}", tmp_path / f"part{suffix}"
     block, copy = exif_with_small_copy()
-    more = {".jpg": {"quality": 95}, ".webp": {"lossless": True}}.get(suffix, {})
+    ways: dict[str, dict[str, Any]] = {".jpg": {"quality": 95}, ".webp": {"lossless": True}}
     prefix = b"" if suffix == ".png" else b"Exif\x00\x00"
-    Image.fromarray(scene((64, 96, 3))).save(source, exif=prefix + block, dpi=(300, 300), **more)
+    Image.fromarray(scene((64, 96, 3))).save(source, exif=prefix + block, dpi=(300, 300), **ways.get(suffix, {}))
     assert copy in source.read_bytes()
     assert run("denoise", source, *FAST, "-o", part, "--crop", "16,8,50,30", "--sigma", 20).code == 0
     assert copy not in part.read_bytes()

@@ -31,7 +31,7 @@ def half_textured(level: float = 100.0) -> Pixels:
     pixels[:, 400:] += 60 * np.kron(rng.standard_normal((100, 67)), np.ones((6, 6)))[:, :400]
     pixels += 3 * rng.standard_normal(pixels.shape)
     pixels[0, 0], pixels[0, 1] = 0, 255
-    return np.clip(pixels, 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(pixels, 0, 255), np.uint8)
 
 
 def test_the_border_between_flat_and_textured_is_chosen() -> None:
