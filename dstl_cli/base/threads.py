@@ -112,11 +112,15 @@ def allocated(shape: tuple[int, int], dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class Execution:
-    """How work is done: on how many threads, who is told how far it is, and where large arrays are kept."""
+    """How work is done: on how many threads, who is told how far it is, and where large arrays are kept.
+
+    wanted: the box of the picture (`pixels/planes.py: Box`) that is asked for; None: all that the window allows.
+    """
 
     threads: int = 1
     progress: Progress | None = None
     allocate: "Callable[[tuple[int, int], Any], Any]" = allocated
+    wanted: Any = None
 
     def over(self, parts: Sequence[Part], run: Callable[[Part], Result]) -> Iterator[Result]:
         """Results of `run` over the parts in order."""

@@ -1,6 +1,6 @@
 """`dstl denoise`: pictures in, denoised pictures out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,9 @@ from dstl_cli.learning.methods import METHODS
 
 if TYPE_CHECKING:
     from dstl_cli.denoising.pipeline import DenoiseRecord
+    from dstl_cli.denoising.survey import Request
+    from dstl_cli.noise.model import NoiseModel
+    from dstl_cli.pixels.planes import Box
     from dstl_cli.run.files import DenoisedFile, DenoiseRun
 
 QUALITY_HELP = f"How much work it may be. {options.in_words(entry for entry in QUALITIES if not entry.preset)}"
@@ -72,6 +75,13 @@ def denoise(
         Path | None, option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.")
     ] = None,
     residual: Annotated[Path | None, option(EVERYDAY, "Also write what was removed: a file or a folder.")] = None,
+    crop: Annotated[
+        str | None, option(EVERYDAY, "Denoise and write this part only, as it is in the whole.", metavar="X,Y,W,H")
+    ] = None,
+    preview: Annotated[
+        Path | None,
+        option(EVERYDAY, "Only draw a part of one picture in several strengths and qualities.", metavar="SHEET.png"),
+    ] = None,
     recursive: Annotated[
         bool, option(FILES, "Go into sub-folders, kept under the output.", "--recursive", "-r")
     ] = False,
@@ -112,6 +122,13 @@ def denoise(
     preset = given.pop("preset")
     name = options.chosen_quality(quality, preset)
     known, keep_invalid = options.chosen_noise(sigma, noise), options.parse_nan(nan)
+    part = options.parse_crop(crop)
+    if preview is not None:
+        no_run: dict[str, object] = {"--output": output, "--residual": residual, "--compare": compare}
+        no_run |= {"--save-transform": save_transform, "--resume": resume, "--dry-run": dry_run, "--strip": strip}
+        no_run |= {"--jpeg-quality": jpeg_quality, "--nan": keep_invalid}
+        no_run |= {"--suffix": suffix != "_denoised", "--strength": strength != 1, "--recursive": recursive}
+        _check_preview(preview, inputs, part, no_run | {"--json": json, "--verbose": verbose}, force=force)
     if not suffix or "/" in suffix or "\\" in suffix:
         raise UsageProblem(f"--suffix is a piece of a file name such as _denoised, not {suffix!r}.")
     if json and (output == "-" or (not output and "-" in inputs)):
@@ -125,6 +142,9 @@ def denoise(
     kind = noise if known is None and noise != "shared" else "auto"
     request = replace(request, noise_kind=kind, keep_invalid=keep_invalid)
     request = replace(request, strength=strength, chroma_strength=chroma_strength)
+    if preview is not None:
+        _draw_preview(inputs, known, request, part, preview, force=force, quiet=quiet)
+        return
     from dstl_cli.picture.inputs import find_inputs, plan_jobs, prepare_folders, split_done
     from dstl_cli.run.files import DenoiseRun
 
@@ -135,7 +155,9 @@ def denoise(
     others = [] if save_transform is None else [save_transform]
     planned = plan_jobs(found, output, suffix=suffix, residual=residual, compare=compare, others=others)
     todo, done_before = split_done(planned, resume=resume, force=force, others=others)
-    run = DenoiseRun(found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality)
+    run = DenoiseRun(
+        found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality, crop=part
+    )
     if dry_run:
         _list_plan(run)
         return
@@ -148,12 +170,58 @@ def denoise(
     if json:
         named: dict[str, Any] = {"sigma": sigma, "noise": noise, "nan": nan}
         named |= {"strength": strength, "chroma_strength": chroma_strength}
-        named |= {"quality": None if preset else name, "preset": preset}
+        named |= {"quality": None if preset else name, "preset": preset, "crop": crop}
         settings = {**named, **request.facts, "transform": transform and str(transform), "adapt": adapt}
         shared = {} if run.shared is None else {"shared_noise": run.shared.facts()}
         print_json("denoise", settings=settings, files=run.records, summary=run.summary, **shared)
     if run.summary["failed"]:
         raise typer.Exit(1)
+
+
+def _check_preview(
+    sheet: Path, inputs: Sequence[str], part: "Box | None", no_run: Mapping[str, object], *, force: bool
+) -> None:
+    """Refuse, before any work, a sheet that cannot be written, and options that it has no use for."""
+    if sheet.suffix.lower() != ".png":
+        raise UsageProblem(f"--preview takes a name that ends in .png, not {display_name(sheet)}.")
+    useless = [name for name, value in no_run.items() if value not in (None, False)]
+    if useless:
+        raise UsageProblem(f"--preview only draws its sheet, in which {useless[0]} has no effect; leave one out.")
+    if len(inputs) != 1 or Path(inputs[0]).is_dir():
+        raise UsageProblem("--preview shows one picture; give one picture.")
+    from dstl_cli.report.sheet import SHOWN_SIDE
+
+    if part is not None and max(part.shape) > SHOWN_SIDE:
+        most = f"{SHOWN_SIDE} x {SHOWN_SIDE} pixels"
+        raise UsageProblem(f"--preview shows at most {most}, so that its sheet fits a screen; give a smaller --crop.")
+    options.check_outputs({"--preview": sheet}, [Path(name) for name in inputs if name != "-"], force=force)
+
+
+def _draw_preview(
+    inputs: Sequence[str],
+    noise: "float | NoiseModel | None",
+    request: "Request",
+    part: "Box | None",
+    sheet: Path,
+    *,
+    force: bool,
+    quiet: bool,
+) -> None:
+    """Draw the sheet and tell what is on it."""
+    from dstl_cli.run.preview import make_preview
+
+    path = None if inputs[0] == "-" else Path(inputs[0])
+    name = "standard input" if path is None else display_name(path)
+    with progress_bar("preview", shown=not quiet) as (progress, describe):
+        describe(name)
+        made = make_preview(path, name, noise, request, part, sheet, overwrite=force, progress=progress)
+    if quiet:
+        return
+    left, top, (height, width) = made.part.left, made.part.top, made.part.shape
+    shown = f"--crop {left},{top},{width},{height}, {made.noise}"
+    typer.echo(f"{name} -> {display_name(sheet)}  ({shown}, {made.seconds:.2f} s)")
+    for text in made.warnings:
+        report_error(f"{name}: {text}")
 
 
 def _list_plan(run: "DenoiseRun") -> None:

@@ -22,6 +22,7 @@ from dstl_cli.transforms.canonical import CANONICAL
 if TYPE_CHECKING:
     from dstl_cli.denoising.survey import Request
     from dstl_cli.noise.model import NoiseModel
+    from dstl_cli.pixels.planes import Box
 
 Made = TypeVar("Made")
 EVERYDAY, FILES, LEARNING, EXPERTS, OUTPUT = "Everyday", "Folders and files", "Learning", "Experts", "What is said"
@@ -154,6 +155,20 @@ def chosen_noise(sigma: str, noise: str) -> "float | NoiseModel | None":
     from dstl_cli.run.noise import load_noise
 
     return load_noise(path)
+
+
+def parse_crop(text: str | None) -> "Box | None":
+    """A part of a picture from X,Y,W,H: left upper corner, width and height; None where none is given."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*,\s*(\d{1,9})\s*,\s*(\d{1,9})\s*", text)
+    left, top, width, height = map(int, found.groups()) if found else (0, 0, 0, 0)
+    if not width or not height:
+        takes = "X,Y,W,H in pixels (left upper corner, width, height), such as 100,50,640,480"
+        raise UsageProblem(f"--crop takes {takes}, not {text!r}.")
+    from dstl_cli.pixels.planes import Box
+
+    return Box(top, left, top + height, left + width)
 
 
 def parse_numbers(text: str, option: str) -> list[float]:

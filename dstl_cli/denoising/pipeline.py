@@ -1,7 +1,7 @@
 """One road for every picture: the survey makes the plan, and with the plan any part of the picture is denoised."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,29 +81,39 @@ def denoised_rows(
     *,
     progress: Progress | None = None,
     memory: Memory | None = None,
+    part: Box | None = None,
 ) -> Iterator[tuple[Box, Pixels]]:
-    """The denoised picture in pieces of whole rows, from top to bottom, each with its box."""
+    """The denoised picture, or a part of it, in pieces of whole rows, from top to bottom, each with its box."""
     memory = memory or Memory()
-    boxes = strips(plan, memory)
+    boxes = strips(plan, memory, part)
     execution = Execution(jobs or available_cores(), progress, memory.allocator(plan.working_bytes(boxes[0])))
     for number, box in enumerate(boxes):
         yield from _denoised_box(source, box, plan, execution.part(number, len(boxes)))
 
 
-def strips(plan: Plan, memory: Memory) -> list[Box]:
-    """The lowest strips whose windows, together, are not much larger than the picture; perhaps the whole picture."""
-    height, width = plan.shape
-    whole = Box.whole(plan.shape)
+def strips(plan: Plan, memory: Memory, part: Box | None = None) -> list[Box]:
+    """The lowest strips of a picture, or of a part of it, whose windows, together, are not much larger than its own.
+
+    Perhaps all of it is one strip.
+    """
+    whole = part or Box.whole(plan.shape)
+    height, width = whole.shape
     if plan.transform is None or (height * width <= STRIP_PIXELS and memory.holds(plan.working_bytes(whole))):
         return [whole]
     rows = max(1, STRIP_PIXELS // (width * STRIP_ROWS)) * STRIP_ROWS
-    while rows > STRIP_ROWS and not memory.holds(plan.working_bytes(Box(0, 0, min(rows, height), width))):
+    while rows > STRIP_ROWS and not memory.holds(plan.working_bytes(_strip(whole, whole.top, rows))):
         rows = rows // (2 * STRIP_ROWS) * STRIP_ROWS or STRIP_ROWS
+    most = LARGEST_OVERHEAD * plan.window(whole).shape[0]
     while True:
-        boxes = [Box(top, 0, min(top + rows, height), width) for top in range(0, height, rows)]
-        if len(boxes) == 1 or sum(plan.window(box).shape[0] for box in boxes) <= LARGEST_OVERHEAD * height:
+        boxes = [_strip(whole, top, rows) for top in range(whole.top, whole.bottom, rows)]
+        if len(boxes) == 1 or sum(plan.window(box).shape[0] for box in boxes) <= most:
             return boxes
         rows += STRIP_ROWS
+
+
+def _strip(whole: Box, top: int, rows: int) -> Box:
+    """So many rows of a box, or those that are left."""
+    return Box(top, whole.left, min(top + rows, whole.bottom), whole.right)
 
 
 def denoise_region(window: Pixels, box: Box, plan: Plan, *, jobs: int | None = None) -> Pixels:
@@ -131,7 +141,8 @@ def _denoised_box(source: PixelSource, box: Box, plan: Plan, execution: Executio
     apart = [with_base_apart(plane, plan.steep) for plane in planes]
     del planes
     with one_blas_thread():
-        denoised = plan.stages([plane for plane, _ in apart], execution)
+        wanted = box if plan.padded_shape == plan.shape else None
+        denoised = plan.stages([plane for plane, _ in apart], replace(execution, wanted=wanted))
     for rows in bands(box):
         images = []
         for plane, (_, base), centre in zip(denoised, apart, plan.centres, strict=True):

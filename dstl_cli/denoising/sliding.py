@@ -75,6 +75,9 @@ def denoise_plane(
     scales = [[plane, luminance] if index and follows_level else [plane]]
     for _ in range(_depth(plan, index)):
         scales.append([halved(part) for part in scales[-1]])
+    if execution.wanted is not None:  # a coarse scale needs much of the picture, the others little
+        own = _own_boxes(execution.wanted, plan, plane.shape, len(scales) - 1)
+        scales = [[part.cut(box.common(part.box)) for part in parts] for parts, box in zip(scales, own, strict=True)]
     done: Plane | None = None
     for scale in range(len(scales) - 1, 0, -1):
         done = _denoise_scale(scales[scale], scale, done, index, transform, plan, replace(execution, progress=None))
@@ -110,15 +113,27 @@ def _denoise_scale(
     return result if coarse is None else with_low_from(result, coarse, RESULT_SHARE)
 
 
-def _needed(box: Box, plan: Plan, shape: tuple[int, int], coarser: int) -> Box:
-    """The pixels of a scale, with so many coarser ones, that its result in a box depends on."""
+def _own_boxes(box: Box, plan: Plan, shape: tuple[int, int], coarser: int) -> list[Box]:
+    """The pixels that the passes of a scale, and of so many coarser ones, look at for the result in a box."""
     grid = sliding_grid(shape, plan.patch_size, plan.settings.stride)
     if not coarser:
-        return grid.covering(grid.covering(box))
+        return [grid.covering(grid.covering(box))]
     shrunk, low = exchanged(box, RESULT_SHARE, shape)
     guided, guide_low = exchanged(grid.covering(shrunk), GUIDE_SHARE, shape)
-    coarse = _needed(low.joined(guide_low), plan, halved_shape(shape), coarser - 1)
-    return grid.covering(guided).joined(under(coarse, shape))
+    return [grid.covering(guided), *_own_boxes(low.joined(guide_low), plan, halved_shape(shape), coarser - 1)]
+
+
+def _needed(box: Box, plan: Plan, shape: tuple[int, int], coarser: int) -> Box:
+    """The pixels of a scale, with so many coarser ones, that its result in a box depends on."""
+    own, *others = _own_boxes(box, plan, shape, coarser)
+    shapes = [shape]
+    for _ in others:
+        shapes.append(halved_shape(shapes[-1]))
+    boxes = [own, *others]
+    needed = boxes.pop()
+    while boxes:
+        needed = boxes.pop().joined(under(needed, shapes[len(boxes)]))
+    return needed
 
 
 def _depth(plan: Plan, index: int) -> int:

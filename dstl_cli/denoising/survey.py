@@ -67,17 +67,23 @@ class Request:
 
 
 def survey(
-    source: PixelSource, noise: float | NoiseModel | None, request: Request, *, depth: Depth | None = None
+    source: PixelSource,
+    noise: float | NoiseModel | None,
+    request: Request,
+    *,
+    depth: Depth | None = None,
+    seen: Statistics | None = None,
 ) -> Plan:
     """The plan for a grey (H, W) or RGB (H, W, 3) picture.
 
     noise: a model of it, in units of the depth; or the deviation of white noise, on the 0-255 scale for depths that
     have it, in the array's own units for others; None: it is estimated. One transform, learnt on the luminance, serves
-    all channels. depth: what the numbers mean where the dtype does not tell it.
+    all channels. depth: what the numbers mean where the dtype does not tell it. seen: what `look_at` told, if it did.
     """
     own = depth or Depth.of(source.dtype)
     told = noise if noise is None or isinstance(noise, NoiseModel) else check_sigma(float(noise))
-    seen, grey = look_and_sample(source, own, request.settings.seed, keep_invalid=request.keep_invalid)
+    seen = seen or look_at(source, own, keep_invalid=request.keep_invalid)
+    grey = sample_for_noise(source, seen, request.settings.seed)
     model, warnings = _model_of(grey, told, own, request.noise_kind)
     model = model.scaled(request.strength, request.chroma_strength)
     request, told_of_it = _suited(request, model)
@@ -102,12 +108,19 @@ def survey(
     return with_transform(plan, grey, request) if any(known.sigmas) else plan
 
 
-def _sample(source: PixelSource, seen: Statistics, seed: int) -> Pixels:
-    """A bounded sample of a picture, of its valid pixels where some are not."""
-    if not seen.invalid:
-        return sample_of(source, seed)
+def noise_of(
+    source: PixelSource, request: Request, seen: Statistics, depth: Depth
+) -> tuple[NoiseModel, tuple[str, ...]]:
+    """The noise that is found in a picture, in units of its depth and before any strength, and what to say about it."""
+    return _model_of(sample_for_noise(source, seen, request.settings.seed), None, depth, request.noise_kind)
+
+
+def sample_for_noise(source: PixelSource, seen: Statistics, seed: int) -> Pixels:
+    """A bounded sample of a picture: of its valid pixels where some are not, and one channel of equal ones."""
     large = source.shape[0] * source.shape[1] > SAMPLE_PIXELS
-    return without_invalid(sample_of(source, seed, valid_part(source) if large else None))
+    sample = sample_of(source, seed, valid_part(source) if large and seen.invalid else None)
+    valid = without_invalid(sample) if seen.invalid else sample
+    return valid[..., 0] if seen.equal_channels else valid
 
 
 def _model_of(
@@ -116,7 +129,8 @@ def _model_of(
     """The noise of a sample in units of the depth, given or else estimated, and what to say about the estimate."""
     channels = channel_count(sample)
     if noise is None:
-        return estimate_model(sample, depth, kind=kind)
+        with one_blas_thread():  # the same bits however many there are
+            return estimate_model(sample, depth, kind=kind)
     if isinstance(noise, float):
         return WhiteNoise((noise / depth.sigma_unit,) * channels), ()
     if len(noise.sigmas) not in (1, channels):
@@ -161,15 +175,6 @@ def with_transform(plan: Plan, sample: Pixels, request: Request) -> Plan:
     with one_blas_thread():
         found = engine.transform_for(plane, noise, plan.settings, source, threads)
     return replace(plan, transform=found.transform, history=found.history)
-
-
-def look_and_sample(
-    source: PixelSource, depth: Depth, seed: int, *, keep_invalid: bool = False
-) -> tuple[Statistics, Pixels]:
-    """What every pixel together says, and a bounded sample, which is grey where the picture is."""
-    seen = look_at(source, depth, keep_invalid=keep_invalid)
-    sample = _sample(source, seen, seed)
-    return seen, sample[..., 0] if seen.equal_channels else sample
 
 
 def look_at(source: PixelSource, depth: Depth, *, keep_invalid: bool = False) -> Statistics:

@@ -29,6 +29,16 @@ class Box:
         """Height and width."""
         return self.bottom - self.top, self.right - self.left
 
+    @property
+    def rows(self) -> slice:
+        """Its rows."""
+        return slice(self.top, self.bottom)
+
+    @property
+    def columns(self) -> slice:
+        """Its columns."""
+        return slice(self.left, self.right)
+
     def __str__(self) -> str:
         return f"The box of rows {self.top} to {self.bottom} and columns {self.left} to {self.right}"
 

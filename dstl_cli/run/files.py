@@ -20,6 +20,7 @@ from dstl_cli.denoising.pipeline import DenoiseRecord, denoised_rows
 from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.errors import DstlError, refusals
 from dstl_cli.noise.model import NoiseModel
+from dstl_cli.picture.crop import cropped
 from dstl_cli.picture.formats import FORMATS, format_to_write
 from dstl_cli.picture.inputs import Input, Job, Selection
 from dstl_cli.picture.model import ImageInfo, Page, Picture
@@ -76,6 +77,7 @@ class DenoiseRun:
     noise: a model of it, or the deviation of white noise; estimated where it is None. save_transform: where the
     transform of the only picture goes. jpeg_quality: of JPEG outputs, coded as their inputs where it is None.
     shared: what the pictures of the run have in common, in the place of noise.
+    crop: the part of every page that is denoised and written; what is found out before is that of the whole page.
     """
 
     found: Selection
@@ -89,6 +91,7 @@ class DenoiseRun:
     resume: bool
     jpeg_quality: int | None = None
     shared: "SharedNoise | None" = None
+    crop: Box | None = None
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def all(
@@ -144,7 +147,8 @@ class DenoiseRun:
         start = perf_counter()
         picture = read_picture(job.source.path, name=job.source.name)
         picture = replace(picture, allows_invalid=request.keep_invalid)
-        warnings = [*picture.notes, *_losses(picture, job, strip=self.strip, jpeg_quality=self.jpeg_quality)]
+        result = picture if self.crop is None else cropped(picture, self.crop.rows, self.crop.columns)
+        warnings = [*result.notes, *_losses(result, job, strip=self.strip, jpeg_quality=self.jpeg_quality)]
         first: DenoiseRecord | None = None
         unchanged = self.noise is None
         with ExitStack() as files:  # closed in reverse: the main output appears last, as the sign that all is done
@@ -160,9 +164,9 @@ class DenoiseRun:
                 )
                 return files.enter_context(writer)
 
-            main = opened(picture, job.output)
-            residual = opened(_derived(picture, "residual", 1), job.residual) if job.residual else None
-            compare = opened(_derived(picture, "comparison", 3), job.compare) if job.compare else None
+            main = opened(result, job.output)
+            residual = opened(_derived(result, "residual", 1), job.residual) if job.residual else None
+            compare = opened(_derived(result, "comparison", 3), job.compare) if job.compare else None
             for index in range(len(picture.specs)):
                 source = PageSource(picture, index)
                 plan = survey(source, self._noise_of(job, index), request, depth=source.depth)
@@ -174,7 +178,9 @@ class DenoiseRun:
                     first = DenoiseRecord.of(plan)
                     continue
                 share = part_of(progress, index, len(picture.specs))
-                for box, rows in denoised_rows(source, plan, request.jobs, progress=share, memory=request.memory):
+                for box, rows in denoised_rows(
+                    source, plan, request.jobs, progress=share, memory=request.memory, part=self.crop
+                ):
                     noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
                     main.add_rows(rows, alpha)
                     if residual is not None:
@@ -191,7 +197,7 @@ class DenoiseRun:
         sigma_source = "estimated" if self._noise_of(job, 0) is None else told
         said = tuple(dict.fromkeys(warnings))
         assert first is not None
-        finished = DenoisedFile(picture.info, first, said, perf_counter() - start, sigma_source, unchanged)
+        finished = DenoisedFile(result.info, first, said, perf_counter() - start, sigma_source, unchanged)
         page = finished.first_page
         if self.save_transform is not None and page.transform is not None:
             provenance = {"settings": page.settings, "sigma": finished.sigma, "images": 1, "source": "denoise"}
@@ -206,7 +212,7 @@ class DenoiseRun:
     def _stays(self, picture: Picture, job: Job) -> bool:
         """Whether the file itself is the result where nothing is to be done."""
         kept = picture.format if job.output is None else format_to_write(job.output).name
-        plain = len(picture.specs) == 1 and not self.strip and self.jpeg_quality is None
+        plain = len(picture.specs) == 1 and not self.strip and self.jpeg_quality is None and self.crop is None
         return plain and self.noise is None and kept == picture.format
 
     @property
@@ -241,7 +247,7 @@ class PageSource:
 
     def part(self, box: Box) -> Page:
         """The colours in a box, and the samples beside them."""
-        return self._picture.window(self._index, slice(box.top, box.bottom), slice(box.left, box.right))
+        return self._picture.window(self._index, box.rows, box.columns)
 
 
 def is_small(item: Input) -> bool:

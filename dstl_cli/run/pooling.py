@@ -9,7 +9,7 @@ from typing import Any
 
 from dstl_cli.base.progress import Progress
 from dstl_cli.base.threads import available_cores, in_order, one_blas_thread
-from dstl_cli.denoising.survey import effective_sigma, look_and_sample
+from dstl_cli.denoising.survey import effective_sigma, look_at, sample_for_noise
 from dstl_cli.errors import DstlError, refusals
 from dstl_cli.noise.blind import estimate_model
 from dstl_cli.noise.flat import flat_field_noise
@@ -70,7 +70,8 @@ def noise_of_page(item: Input, picture: Picture, index: int, *, seed: int = 0, f
     """The noise of a page as denoising with this seed estimates it, in units of its depth."""
     source = PageSource(picture, index)
     depth = source.depth
-    seen, sample = look_and_sample(source, depth, seed, keep_invalid=picture.allows_invalid)
+    seen = look_at(source, depth, keep_invalid=picture.allows_invalid)
+    sample = sample_for_noise(source, seen, seed)
     with one_blas_thread():  # as where it is denoised: the last bits are the same
         model, warnings = estimate_model(sample, depth)
         flat = flat_field_noise(sample, depth) if flat_fields else None

@@ -1,6 +1,8 @@
 """EXIF blocks: small TIFF structures inside JPEG, PNG and WebP files, and their relation to TIFF tags."""
 
 import io
+import struct
+from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
 
@@ -11,6 +13,9 @@ from dstl_cli.picture.formats.ifd import EXIF_TAG, GPS_TAG, Entry, Ifd, IfdReade
 DESCRIPTION, MAKE, MODEL, ORIENTATION, SOFTWARE, DATE, ARTIST = 270, 271, 272, 274, 305, 306, 315
 COPYRIGHT = 33432
 X_RESOLUTION, Y_RESOLUTION, RESOLUTION_UNIT = 282, 283, 296
+WIDTH_TAGS, HEIGHT_TAGS = (256, 0xA002), (257, 0xA003)  # of the picture, in a main and in an EXIF directory
+_COPY_PLACES = ((513, 514), (273, 279))  # where a small copy lies and how long it is: as JPEG, and as strips
+_ENTRY_BYTES = 12  # tag, type, count and value
 _PICTURE_TAGS = (DESCRIPTION, MAKE, MODEL, ORIENTATION, SOFTWARE, DATE, ARTIST, COPYRIGHT)
 
 
@@ -61,3 +66,39 @@ def tiff_tags_from_exif(blob: bytes) -> tuple[dict[int, Entry], dict[int, Ifd]]:
     """The tags and directories of an EXIF block that belong into a TIFF directory."""
     ifd = parse_exif(blob)
     return pick(ifd.entries, _PICTURE_TAGS), pick(ifd.children, (EXIF_TAG, GPS_TAG))
+
+
+def exif_for_part(blob: bytes | None, width: int, height: int) -> bytes | None:
+    """An EXIF block for a part of its picture: the size is the part's, and no small copy of the whole picture is left.
+
+    It is changed in place, since makers' notes count their offsets from its start. None: it cannot be read.
+    """
+    if blob is None:
+        return None
+    try:
+        reader = IfdReader(io.BytesIO(blob), len(blob), "EXIF")
+        first, *others = reader.directories()
+    except (FileProblem, ValueError):
+        return None
+    if reader.big:
+        return None
+    data, order = bytearray(blob), reader.order
+    sizes = dict.fromkeys(WIDTH_TAGS, width) | dict.fromkeys(HEIGHT_TAGS, height)
+    for ifd in (first, *pick(first.children, (EXIF_TAG,)).values()):
+        for tag, place in _places(blob, ifd, order):
+            if tag in sizes:
+                struct.pack_into(order + "HII", data, place + 2, tags.LONG, 1, sizes[tag])
+    for where, length in ((ifd.numbers(a), ifd.numbers(b)) for ifd in others for a, b in _COPY_PLACES):
+        for start, size in zip(where, length, strict=False):
+            end = min(start + size, len(data))
+            data[start:end] = bytes(max(0, end - start))
+    (count,) = struct.unpack_from(order + "H", blob, first.place)
+    struct.pack_into(order + "I", data, first.place + 2 + _ENTRY_BYTES * count, 0)  # there is no second directory
+    return bytes(data)
+
+
+def _places(blob: bytes, ifd: Ifd, order: str) -> Iterator[tuple[int, int]]:
+    """The tags of a directory in an EXIF block, and where the entry of each lies."""
+    (count,) = struct.unpack_from(order + "H", blob, ifd.place)
+    for place in range(ifd.place + 2, ifd.place + 2 + _ENTRY_BYTES * count, _ENTRY_BYTES):
+        yield struct.unpack_from(order + "H", blob, place)[0], place

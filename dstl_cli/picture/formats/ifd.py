@@ -17,7 +17,7 @@ from dstl_cli.picture.problems import damaged, truncated
 # Field types and their values: one number, or two for fractions.
 _CODES = ("u1", "S1", "<u2", "<u4", "2<u4", "i1", "V1", "<i2", "<i4", "2<i4", "<f4", "<f8", "<u4")
 TYPES = {kind: np.dtype(code) for kind, code in (*enumerate(_CODES, 1), (16, "<u8"), (17, "<i8"), (18, "<u8"))}
-ASCII, SHORT, LONG, RATIONAL, UNDEFINED, LONG8 = 2, 3, 4, 5, 7, 16
+ASCII, SHORT, LONG, RATIONAL, UNDEFINED, DOUBLE, LONG8 = 2, 3, 4, 5, 7, 12, 16
 
 EXIF_TAG, GPS_TAG, INTEROPERABILITY_TAG = 34665, 34853, 40965
 _CHILD_TAGS = (EXIF_TAG, GPS_TAG, INTEROPERABILITY_TAG)

@@ -10,7 +10,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from dstl_cli.picture.formats.exif import exif_dpi
+from dstl_cli.picture.formats.exif import exif_dpi, exif_for_part
+from dstl_cli.picture.formats.photoshop import without_small_copies
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
 from dstl_cli.picture.problems import damaged, truncated, unsupported
 from dstl_cli.picture.source import Source
@@ -32,6 +33,7 @@ _EXIF = b"Exif\x00\x00"
 _XMP = b"http://ns.adobe.com/xap/1.0/\x00"
 _EXTENDED_XMP = b"http://ns.adobe.com/xmp/extension/\x00"
 _ICC = b"ICC_PROFILE\x00"
+_JFIF, _JFXX, _PHOTOSHOP = b"JFIF\x00", b"JFXX\x00", b"Photoshop 3.0\x00"
 _LONGEST = 65_533
 _SMALL_TAIL = 1024  # padding after the end is common
 
@@ -262,6 +264,28 @@ def _worth_keeping(marker: int, body: bytes) -> bool:
     adobe = marker == 0xEE and body.startswith(b"Adobe")  # tells how the old scans were coded
     others = marker == 0xE2 and body.startswith(b"MPF\x00")  # offsets of further pictures in the old file
     return marker == _COM or (0xE0 <= marker <= 0xEF and not adobe and not others)
+
+
+def cropped_native(picture: Picture, rows: slice, columns: slice) -> JpegExtras:
+    """What is written around a part of the picture: sizes are the part's, small copies of the whole are left out."""
+    native: JpegExtras = picture.native
+    size = columns.stop - columns.start, rows.stop - rows.start
+    segments = [(marker, _segment_for_part(marker, body, size)) for marker, body in native.segments]
+    return replace(native, segments=tuple((marker, body) for marker, body in segments if body is not None))
+
+
+def _segment_for_part(marker: int, body: bytes, size: tuple[int, int]) -> bytes | None:
+    """What a segment says of a part of the picture of such a width and height; None: nothing."""
+    if marker == 0xE0 and body.startswith(_JFXX):
+        return None
+    if marker == 0xE0 and body.startswith(_JFIF) and len(body) > 14:
+        return body[:12] + b"\x00\x00"
+    if marker == 0xE1 and body.startswith(_EXIF):
+        exif = exif_for_part(body.removeprefix(_EXIF), *size)
+        return None if exif is None else _EXIF + exif
+    if marker == 0xED and body.startswith(_PHOTOSHOP):
+        return _PHOTOSHOP + without_small_copies(body.removeprefix(_PHOTOSHOP))
+    return body
 
 
 def _bodies(segments: tuple[Segment, ...], marker: int, start: bytes) -> list[bytes]:

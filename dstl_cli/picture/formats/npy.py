@@ -62,6 +62,12 @@ def write_rows(picture: Picture, stream: BinaryIO, strip: bool) -> Generator[int
         stream.write(join_alpha(*(yield rows)).astype(dtype, copy=False).data)
 
 
+def cropped_native(picture: Picture, rows: slice, columns: slice) -> NpyExtras:
+    """How a part of the array is written."""
+    native: NpyExtras = picture.native
+    return native._replace(shape=(rows.stop - rows.start, columns.stop - columns.start, *native.shape[2:]))
+
+
 def _parse(source: Source) -> NpyExtras:
     """Read and check the header."""
     name = source.name

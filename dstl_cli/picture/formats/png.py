@@ -9,6 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from dstl_cli.picture.formats import other
+from dstl_cli.picture.formats.exif import exif_for_part
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, dots_per_inch, join_alpha, split_alpha
 from dstl_cli.picture.problems import damaged, truncated, unsupported
 from dstl_cli.picture.source import Source
@@ -107,6 +108,18 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     stream.write(encoded[header:end])
     stream.write(b"".join(_chunk(*chunk) for chunk in after))
     stream.write(encoded[end:])
+
+
+def cropped_native(picture: Picture, rows: slice, columns: slice) -> Extras:
+    """The chunks that are written around a part of the picture."""
+    size = columns.stop - columns.start, rows.stop - rows.start
+
+    def fitting(chunks: list[Chunk]) -> list[Chunk]:
+        made = [(kind, exif_for_part(body, *size) if kind == b"eXIf" else body) for kind, body in chunks]
+        return [(kind, body) for kind, body in made if body is not None]
+
+    before, after = picture.native
+    return fitting(before), fitting(after)
 
 
 # --- chunks -------------------------------------------------------------------------------------------

@@ -19,12 +19,15 @@ from dstl_cli.picture.formats import ifd as tags
 from dstl_cli.picture.formats import tiff_pixels as stored
 from dstl_cli.picture.formats.exif import (
     DESCRIPTION,
+    HEIGHT_TAGS,
+    WIDTH_TAGS,
     exif_from_tiff,
     resolution_dpi,
     resolution_tags,
     tiff_tags_from_exif,
 )
-from dstl_cli.picture.formats.ifd import Entry, Ifd
+from dstl_cli.picture.formats.ifd import EXIF_TAG, Entry, Ifd
+from dstl_cli.picture.formats.photoshop import without_small_copies
 from dstl_cli.picture.formats.tiff_pixels import Layout
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
 from dstl_cli.picture.problems import damaged, truncated, unsupported
@@ -35,6 +38,7 @@ _STRIP_OFFSETS, _SAMPLES, _ROWS_PER_STRIP, _STRIP_COUNTS, _PLANAR = 273, 277, 27
 _PREDICTOR, _COLOUR_MAP, _TILE_WIDTH, _TILE_LENGTH, _TILE_OFFSETS, _TILE_COUNTS = 317, 320, 322, 323, 324, 325
 _SUB_IFDS, _EXTRA_SAMPLES, _SAMPLE_FORMAT, _IMAGE_DEPTH, _XMP, _ICC = 330, 338, 339, 32997, 700, 34675
 _SUBFILE_TYPE, _OLD_SUBFILE_TYPE, _PAGE_NUMBER = 254, 255, 297
+_TIE_POINTS, _MODEL_TRANSFORMATION, _PHOTOSHOP = 33922, 34264, 34377
 _JPEG_COMPRESSIONS = (6, 7)
 _MOST_AXES = 64
 
@@ -351,6 +355,69 @@ def _directory(ifd: Ifd, old: Layout, layout: Layout, places: list[int], counts:
     for tag, values in zip(_TILE_WHERE if layout.tiled else _STRIP_WHERE, (places, counts), strict=True):
         entries[tag] = tags.numbers(tags.LONG8 if big else tags.LONG, *values)
     return Ifd(entries, ifd.children, [(tag, entry) for tag, entry in ifd.repeated if tag not in gone])
+
+
+def cropped_native(picture: Picture, rows: slice, columns: slice) -> TiffExtras:
+    """Directories and layouts for the same part of every page."""
+    extras: TiffExtras = picture.native
+    height, width = rows.stop - rows.start, columns.stop - columns.start
+    layouts, ifds = [], []
+    for ifd, layout in zip(extras.ifds, extras.layouts, strict=True):
+        segment = layout.segment if layout.tiled else (min(layout.segment[0], height), width)
+        layouts.append(replace(layout, width=width, height=height, segment=segment, offsets=(), counts=()))
+        ifds.append(_directory_of_part(ifd, layout, rows, columns))
+    return extras._replace(ifds=tuple(ifds), layouts=tuple(layouts))
+
+
+def _directory_of_part(ifd: Ifd, layout: Layout, rows: slice, columns: slice) -> Ifd:
+    """The tags of a page that say where its pixels lie or how many there are, made to fit a part of it."""
+    size = columns.stop - columns.start, rows.stop - rows.start
+
+    def fitting(tag: int, entry: Entry) -> Entry:
+        if tag == DESCRIPTION:
+            text = _description_of_part(entry.text(), layout, *size).encode() + b"\x00"
+            return Entry(entry.type, len(text), text) if _tells_axes(entry.text()) else entry
+        if tag in (_TIE_POINTS, _MODEL_TRANSFORMATION) and entry.type == tags.DOUBLE:
+            return _georeference_of_part(tag, entry, rows.start, columns.start)
+        if tag == _PHOTOSHOP:
+            block = without_small_copies(entry.data)
+            return Entry(entry.type, len(block) // tags.TYPES[entry.type].itemsize, block)
+        return entry
+
+    children = dict(ifd.children)
+    if EXIF_TAG in children:
+        exif = children[EXIF_TAG]
+        sizes = dict.fromkeys(WIDTH_TAGS, size[0]) | dict.fromkeys(HEIGHT_TAGS, size[1])
+        known = {tag: tags.numbers(tags.LONG, sizes[tag]) for tag in sizes if tag in exif.entries}
+        children[EXIF_TAG] = replace(exif, entries=exif.entries | known)
+    entries = {tag: fitting(tag, entry) for tag, entry in ifd.entries.items()}
+    return replace(ifd, entries=entries, children=children, repeated=[(t, fitting(t, e)) for t, e in ifd.repeated])
+
+
+def _description_of_part(text: str, layout: Layout, width: int, height: int) -> str:
+    """A record of the axes with the size of a part: tifffile's shape, and the Pixels of OME."""
+    if text.startswith("{"):
+        try:
+            described = json.loads(text)
+            shape, last = list(described["shape"]), 3 if layout.segment_samples > 1 else 2
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return text
+        if shape[len(shape) - last :][:2] == [layout.height, layout.width]:
+            shape[len(shape) - last : len(shape) - last + 2] = [height, width]
+        return json.dumps(described | {"shape": shape})
+    resized = re.sub(r'(?<=\bSizeX=")\d+(?=")', str(width), text)
+    return re.sub(r'(?<=\bSizeY=")\d+(?=")', str(height), resized)
+
+
+def _georeference_of_part(tag: int, entry: Entry, top: int, left: int) -> Entry:
+    """Where the pixels of a part lie on the earth (GeoTIFF): tie points (I, J, K, X, Y, Z), or a 4 x 4 matrix."""
+    values = np.frombuffer(entry.data, "<f8").copy()
+    if tag == _TIE_POINTS and values.size % 6 == 0:
+        values.reshape(-1, 6)[:, :2] -= left, top
+    elif tag == _MODEL_TRANSFORMATION and values.size == 16:
+        matrix = values.reshape(4, 4)
+        matrix[:3, 3] += matrix[:3, 0] * left + matrix[:3, 1] * top
+    return replace(entry, data=values.tobytes())
 
 
 def _stripped(ifd: Ifd) -> Ifd:

@@ -7,7 +7,7 @@ from typing import BinaryIO
 import numpy as np
 
 from dstl_cli.picture.formats import other
-from dstl_cli.picture.formats.exif import exif_dpi
+from dstl_cli.picture.formats.exif import exif_dpi, exif_for_part
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
 from dstl_cli.picture.problems import damaged, truncated
 from dstl_cli.picture.source import Source
@@ -70,6 +70,16 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     ordered = sorted((*image, *chunks), key=lambda chunk: chunk[0] != b"ICCP")  # the profile comes first
     parts = b"".join(_chunk(kind, body) for kind, body in ((b"VP8X", canvas), *ordered))
     stream.write(b"RIFF" + struct.pack("<I", len(parts) + 4) + b"WEBP" + parts)
+
+
+def cropped_native(picture: Picture, rows: slice, columns: slice) -> tuple[bool, tuple[Chunk, ...]]:
+    """What is written beside a part of the picture."""
+    lossless, chunks = picture.native
+    size = columns.stop - columns.start, rows.stop - rows.start
+    fitting = [
+        (kind, exif_for_part(body.removeprefix(_EXIF), *size) if kind == b"EXIF" else body) for kind, body in chunks
+    ]
+    return lossless, tuple((kind, body) for kind, body in fitting if body is not None)
 
 
 def _frame(name: str, kind: bytes, body: bytes) -> tuple[int, int, bool]:
