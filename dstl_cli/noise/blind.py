@@ -56,22 +56,26 @@ FLAT_SLOPES = (0.5, 0.45)  # steepest log deviation over log frequency of white 
 LEAST_WHITE = 0.6  # grey levels: rounding alone leaves 0.29
 LEAST_READ = 0.7  # a white reading below this says nothing about real noise
 CORRELATED = 0.45  # power of the chrominances over that of the luminance; 0.7 and more where colours are independent
-THIN_SLOPE, THIN_LEAST = 0.6, 3.0  # white noise that JPEG has thinned out: its slope at most, grey levels at least
-THIN_MEDIAN = 0.68  # deviation by medians over that by means: 0.50 to 0.62 for noise of 12 at quality 75 on four grey
-# pictures, 0.87 and more without JPEG on fourteen
-THIN_READ = 0.75  # the same for the reader's: 0.44 to 0.68, and 0.6 (grass) and more
-LEVEL_RATIO = 1.5  # variances at bright and dark levels that differ by less are taken as equal (white noise: 1.2)
+THIN_LEAST = 3.0  # grey levels of white noise that JPEG has thinned out
+THIN_SLOPES = (0.6, 1.1)  # its slope at most, in the picture's plain parts, and where texture is everywhere
+THIN_MEDIAN = (
+    0.4,
+    0.75,
+)  # deviation by medians over that by means: 0.46 to 0.70 for noise of 12 at quality 75 on eight
+# grey pictures, 0.87 and more without JPEG
+THIN_READ = 0.82  # the same for the reader's: 0.22 to 0.79; it is 0.85 and more at quality 85
+THIN_LOST = 1.4  # deviation before over that after: 1.3 where a flat picture has lost most
+WEAKEST = 1.04  # deviation of most of the picture over the reading, from which on the weakest spots were read
+LEVEL_RATIO = (1.5, 1.3)  # variances at bright and dark levels that differ by less are taken as equal: in general
+# (white noise in textures: 1.2), and where the calm blocks look like stationary noise
 LEVEL_SCATTER = 0.4  # largest median |log| of the bins' variances over the line; textures scatter more
 MARGIN = 1.02  # deviations that follow the level are raised by this ...
 TAIL_MARGIN = 0.06  # ... and by this for each unit of kurtosis above 3: few photons are not Gaussian (4 to 40 in the
 MOST_MARGIN = 1.14  # calm blocks of confocal pictures), and rare high values survive; chosen on 16 micrographs
 BIN_TRUST, BIN_EXCESS = 1.3, 1.1  # a bin's variance counts as far as it is within these factors of the line
-FLAT_UNTIL = 0.25  # cycles per pixel: below, noise that hides the picture is taken to grow ...
-LEVEL_GROWTH = 0.2  # ... as f^-0.2, which asks for the coarser scales: 0.1 dB on twelve micrographs
 DARKEST_SHARE = 0.3  # of the variance in the darkest bin, that darker blocks have at least
-HIDING = (
-    0.5  # of the picture's contrast: that much noise hides it (the engine's 30 for white noise at a contrast of 60)
-)
+HIDING = (0.25, 2.5)  # of the picture's contrast: from so much noise on, a coarser scale helps, and a second one: four
+# pictures with simulated photons (up to 1.7 dB, at worst -0.2) and twelve micrographs (up to 0.3 dB)
 PINBALL = 0.35  # quantile of the line through the bins' variances: texture only adds
 
 GAUSSIAN_TAILS, GAUSSIAN_SPREAD = 3.5, 0.42  # calm blocks of wide-field micrographs: 3.1, 0.30; of grass: 4.7, 0.64
@@ -130,9 +134,9 @@ class Reading:
     spread: float  # deviation of the logarithm of the blocks' energies: 0.2 to 0.3 for stationary noise
     tails: float  # kurtosis of the coefficients: 3 for a Gaussian
 
-    def level(self, low: float, high: float, *, robust: bool = False) -> float:
-        """Deviation of the luminance between two radii."""
-        powers = self.robust[0] if robust else self.spectrum[0]
+    def level(self, low: float, high: float, *, robust: bool = False, channel: int = 0) -> float:
+        """Deviation of a channel, the luminance if no other is named, between two radii."""
+        powers = self.robust[channel] if robust else self.spectrum[channel]
         return math.sqrt(float(powers[(low <= RADIUS) & (high >= RADIUS)].mean()))
 
     def slope(self, *, robust: bool = False) -> float:
@@ -171,13 +175,14 @@ def _coloured(sample: Pixels, own: Depth, estimates: list[NoiseEstimate], white:
     if not readings:
         return white
     grey, count = _grey_level(sample, own), len(estimates)
-    if _thinned(readings[0], white.sigmas[0], grey) and _following_level(readings[0], count) is None:
-        return WhiteNoise((readings[0].level(4, 5.5),) * len(white.sigmas))
+    before_jpeg = _before_jpeg(readings[0], white.sigmas[0], grey)
+    if before_jpeg and _following_level(readings[0], count) is None:
+        return WhiteNoise((before_jpeg,) * len(white.sigmas))
     agrees = all(e.lower <= LOWER_RATIO * e.fine and e.sigma >= LEAST_READ * grey * own.unit for e in estimates)
     if agrees and sample.ndim == 3:
         white = _with_correlated_colours(white, readings[0])
     if agrees or _looks_white(readings[0], grey):
-        return _following_level(readings[0], count) or white
+        return _following_level(readings[0], count) or _not_of_the_weakest(white, readings[0])
     if len(readings) < 2:
         return white
     if _looks_gaussian(readings[0]):
@@ -333,14 +338,18 @@ def _looks_white(finest: Reading, grey: float) -> bool:
     return finest.slope() < FLAT_SLOPES[0] and steep < FLAT_SLOPES[1] and finest.level(7, 9.9) > LEAST_WHITE * grey
 
 
-def _thinned(finest: Reading, sigma: float, grey: float) -> bool:
-    """Whether the fine frequencies of white noise are gone from some blocks and left in others, as JPEG leaves them.
+def _before_jpeg(finest: Reading, sigma: float, grey: float) -> float:
+    """The deviation of white noise whose fine frequencies JPEG has taken from some blocks and left in others; else 0.
 
     The smoothest blocks, which the reader of white noise looks at, and the median block then have less than the mean.
+    sigma: what that reader says. It is nearer where texture is everywhere.
     """
     fine, median = finest.level(7, 9.9), finest.level(7, 9.9, robust=True)
-    flat = finest.slope() < THIN_SLOPE and fine > THIN_LEAST * grey
-    return flat and median < THIN_MEDIAN * fine and sigma < THIN_READ * fine
+    thinned = THIN_MEDIAN[0] * fine < median < THIN_MEDIAN[1] * fine and sigma < THIN_READ * fine
+    plain, textured = (finest.slope() < slope for slope in THIN_SLOPES)
+    if thinned and plain and fine > THIN_LEAST * grey:
+        return min(finest.level(4, 5.5), THIN_LOST * fine)
+    return THIN_LOST * sigma if thinned and textured and sigma > THIN_LEAST * grey else 0.0
 
 
 def _with_correlated_colours(white: WhiteNoise, finest: Reading) -> WhiteNoise:
@@ -356,6 +365,14 @@ def _with_correlated_colours(white: WhiteNoise, finest: Reading) -> WhiteNoise:
     return WhiteNoise((math.hypot(*white.sigmas) / math.sqrt(float(shares.sum())),) * 3)
 
 
+def _not_of_the_weakest(white: WhiteNoise, finest: Reading) -> WhiteNoise:
+    """White noise, as most of the picture has it, where that looks stationary and the weakest spots were read."""
+    typical = math.sqrt(float(np.median(finest.finest)))
+    if not _looks_gaussian(finest) or typical < WEAKEST * white.sigmas[0]:
+        return white
+    return WhiteNoise(tuple(typical / white.sigmas[0] * sigma for sigma in white.sigmas))
+
+
 def _following_level(reading: Reading, channels: int) -> SpectralNoise | None:
     """Noise with a flat spectrum and the variance a x + b, where the bins of brightness speak for it."""
     x, variances = reading.centres, np.maximum(reading.finest, 1e-12)
@@ -365,7 +382,7 @@ def _following_level(reading: Reading, channels: int) -> SpectralNoise | None:
     line = np.maximum(a * x + b, 0.25 * variances.min())
     ratio = min(float(line.max() / line.min()), _line_ratio(x, reading.finest_median))  # texture raises means more
     scatter = float(np.median(np.abs(np.log(variances / line))))
-    if ratio < LEVEL_RATIO or scatter > LEVEL_SCATTER:
+    if ratio < LEVEL_RATIO[_looks_gaussian(reading)] or scatter > LEVEL_SCATTER:
         return None
     held = np.clip(variances, line / BIN_TRUST, line * BIN_EXCESS)
     ends = x[-1] + (x[-1] - x[0]) * np.array([1.0, 4.0, 16.0])  # bright spots are rare: no bin of their own
@@ -376,9 +393,8 @@ def _following_level(reading: Reading, channels: int) -> SpectralNoise | None:
     margin = min(MARGIN + TAIL_MARGIN * max(reading.tails - 3.0, 0.0), MOST_MARGIN)
     factors = margin * np.sqrt(np.concatenate(([dark], held, beyond))) / sigma
     knots = tuple(map(float, np.concatenate(([darkest], x, ends)))), tuple(map(float, factors))
-    growth = LEVEL_GROWTH if sigma > HIDING * reading.contrast else 0.0
-    frequencies, deviations = zip(*_grown(FLAT_UNTIL, sigma, growth), strict=True)
-    return SpectralNoise((SpectralChannel(frequencies, deviations, 0.0, *knots),) * channels)
+    halvings = sum(sigma > share * reading.contrast for share in HIDING)
+    return SpectralNoise((SpectralChannel((0.5,), (sigma,), 0.0, *knots, halvings),) * channels)
 
 
 def _line_ratio(x: Array, variances: Array) -> float:
@@ -413,21 +429,26 @@ def _looks_gaussian(finest: Reading) -> bool:
 
 
 def _believed(readings: list[Reading]) -> SpectralNoise:
-    """The spectrum as it was read down to the reference band, and no steeper than noise can be below it."""
+    """The spectra as they were read down to the reference band, and no steeper than noise can be below it.
+
+    The chrominances are taken to have no less than the luminance: colour detail is rare.
+    """
     fine, coarse = readings[:2]
-    knots = [(r / 2 / BLOCK / 2, coarse.level(r - 0.75, r + 0.75)) for r in (4.5, 6.0)]
-    knots += [(r / 2 / BLOCK, fine.level(r - 0.75, r + 0.75)) for r in (4.0, 5.0, 6.0, 7.0, 8.0)]
-    frequencies, deviations = zip(*((f, max(d, 1e-9)) for f, d in knots), strict=True)
+    levels, factors = tuple(map(float, fine.centres)), tuple(map(float, np.sqrt(fine.energies)))
     growth = min(max(coarse.slope(), GROWTH), STEEPEST_GROWTH)
-    lower = _grown(REFERENCE, coarse.level(4, 6.5), growth)
-    spectrum = [*lower, *((f, d) for f, d in zip(frequencies, deviations, strict=True) if f > REFERENCE)]
-    places, values = zip(*spectrum, strict=True)
-    levels = tuple(map(float, fine.centres))
-    factors = tuple(map(float, np.sqrt(fine.energies)))
-    total = SpectralChannel(places, values).deviation()
-    return SpectralNoise(
-        (SpectralChannel(places, values, BELIEVED_FLOOR * total, levels, factors),) * len(fine.spectrum)
-    )
+    spectra = [dict(_believed_spectrum(fine, coarse, growth, channel)) for channel in range(len(fine.spectrum))]
+    luminance = spectra[0]
+    floor = BELIEVED_FLOOR * SpectralChannel(tuple(luminance), tuple(luminance.values())).deviation()
+    deviations = [tuple(max(own[f], luminance[f]) for f in luminance) for own in spectra]
+    return SpectralNoise(tuple(SpectralChannel(tuple(luminance), d, floor, levels, factors) for d in deviations))
+
+
+def _believed_spectrum(fine: Reading, coarse: Reading, growth: float, channel: int) -> Iterator[tuple[float, float]]:
+    """Knots of the spectrum of one channel: rising frequencies, and the deviations there."""
+    yield from _grown(REFERENCE, max(coarse.level(4, 6.5, channel=channel), 1e-9), growth)
+    yield 6.0 / 2 / BLOCK / 2, max(coarse.level(5.25, 6.75, channel=channel), 1e-9)
+    for r in (4.0, 5.0, 6.0, 7.0, 8.0):
+        yield r / 2 / BLOCK, max(fine.level(r - 0.75, r + 0.75, channel=channel), 1e-9)
 
 
 def _grown(frequency: float, deviation: float, growth: float = GROWTH) -> list[tuple[float, float]]:
@@ -440,11 +461,11 @@ def _camera_noise(readings: list[Reading], channels: int) -> SpectralNoise | Non
 
     Its floor is as high as its amplitude: the tails of what JPEG left of the fine noise reach that far.
     """
-    low, high = EVIDENCE_RAMP
+    stationary = _stationary(readings[1])
     probability = max(_evidence(readings[0], readings[1], grey=channels == 1), _wiped_out(readings[0], readings[1]))
-    share = min(max((probability - low) / (high - low), 0.0), 1.0)
-    read = BAND_RATIO * readings[1].level(4, 6.5, robust=True)
-    amplitude = share * CAMERA * (max(read, 1e-3) / CAMERA) ** CAMERA_PULL
+    share = max(_ramp(probability, *EVIDENCE_RAMP), stationary)
+    read = (BAND_RATIO - stationary * (BAND_RATIO - 1.1)) * readings[1].level(4, 6.5, robust=True)
+    amplitude = share * CAMERA * (max(read, 1e-3) / CAMERA) ** (CAMERA_PULL + (1 - CAMERA_PULL) * stationary)
     if amplitude < LEAST_AMPLITUDE:
         return None
     frequencies, deviations = zip(*_grown(REFERENCE, amplitude), strict=True)
@@ -452,15 +473,29 @@ def _camera_noise(readings: list[Reading], channels: int) -> SpectralNoise | Non
 
 
 def _wiped_out(fine: Reading, coarse: Reading) -> float:
-    """Evidence for strong noise that JPEG has wiped out of the fine frequencies of most blocks, 0 to 1.
+    """Evidence for white noise that JPEG has wiped out of the fine frequencies of most blocks, 0 to 1.
 
-    The medians then fall steeply at the finest scale, and only there: white noise of 12 before JPEG at quality 75 has
-    a difference of slopes of 1.5 and more in four colour pictures; clean textures of that strength have 0.7 at most,
-    one clean photograph (a stair) 1.1.
+    The medians then fall steeply at the finest scale, and only there; the means, in which the blocks count that have
+    kept theirs, do not: their slope is 0.8 to 1.1 for noise of 12 before JPEG at quality 75 in four colour pictures,
+    1.7 and more in clean textures at that quality.
     """
     curved = fine.slope(robust=True) - coarse.slope(robust=True)
     strength = coarse.level(4, 6.5, robust=True)
-    return min(max((curved - 1.0) / 0.4, 0.0), 1.0) * min(max((strength - 10.0) / 4.0, 0.0), 1.0)
+    return _ramp(curved, 1.0, 1.4) * _ramp(strength, 10.0, 14.0) * _ramp(fine.slope(), 1.6, 1.3)
+
+
+def _stationary(coarse: Reading) -> float:
+    """Evidence that the coarser scale shows noise and nothing else, 0 to 1: then it is as strong as it reads.
+
+    Its calm blocks have the tails of a Gaussian and a flat spectrum. Clean pictures that look so read 3 at most.
+    """
+    strength = coarse.level(4, 6.5, robust=True)
+    return _ramp(coarse.tails, 3.7, 3.3) * _ramp(coarse.slope(), 1.0, 0.7) * _ramp(strength, 3.0, 6.0)
+
+
+def _ramp(value: float, nothing: float, all_of_it: float) -> float:
+    """0 at `nothing` and before, 1 at `all_of_it` and beyond, a line between."""
+    return min(max((value - nothing) / (all_of_it - nothing), 0.0), 1.0)
 
 
 def _evidence(fine: Reading, coarse: Reading, *, grey: bool) -> float:

@@ -185,6 +185,7 @@ class SpectralChannel:
     floor: float = 0.0
     levels: tuple[float, ...] = ()
     factors: tuple[float, ...] = ()
+    halvings: int = 0
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in zip(self.frequencies, self.frequencies[1:], strict=False))
@@ -203,8 +204,8 @@ class SpectralChannel:
         for halvings in range(MOST_HALVINGS):
             seen, beyond = (self.at_frequency(reach / (PATCH_REACH * 2**halvings)) for reach in (2.0, 0.5))
             if beyond < STANDS_OUT * seen:
-                return halvings
-        return MOST_HALVINGS
+                return max(halvings, self.halvings)
+        return max(MOST_HALVINGS, self.halvings)
 
     def deviation(self, scale: int = 0) -> float:
         """Of a pixel, at a level where it is neither strong nor weak."""
@@ -225,7 +226,7 @@ class SpectralChannel:
     def scaled(self, strength: float) -> "SpectralChannel":
         """The same noise, so many times as strong."""
         stronger = tuple(strength * d for d in self.deviations_at)
-        return SpectralChannel(self.frequencies, stronger, strength * self.floor, self.levels, self.factors)
+        return replace(self, deviations_at=stronger, floor=strength * self.floor)
 
     def counted_from(self, level: float) -> "SpectralChannel":
         """The same noise where levels are counted from this one."""
