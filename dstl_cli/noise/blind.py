@@ -6,8 +6,9 @@ frequency, and its change with brightness. Three questions follow:
 * Is it white? Then the reader of white noise (`noise.estimate`), which is better at that, gives the number.
 * Does it follow the level? Then a line a x + b through the variances at the highest frequencies is its level function.
 * Is it coloured, as after demosaicing, resampling or JPEG? Where the calm blocks look like Gaussian noise, they are
-  believed. Elsewhere textures are taken for noise easily, and cameras differ far less than textures: the evidence for
-  noise decides how much comes in, and the amplitude is drawn towards what cameras have.
+  believed; where they do so at the coarser scale alone, as JPEG leaves that as it was, their strength is. Elsewhere
+  textures are taken for noise easily, and cameras differ far less than textures: the evidence for noise decides how
+  much comes in, and the amplitude is drawn towards what cameras have.
 """
 
 import math
@@ -58,11 +59,8 @@ LEAST_READ = 0.7  # a white reading below this says nothing about real noise
 CORRELATED = 0.45  # power of the chrominances over that of the luminance; 0.7 and more where colours are independent
 THIN_LEAST = 3.0  # grey levels of white noise that JPEG has thinned out
 THIN_SLOPES = (0.6, 1.1)  # its slope at most, in the picture's plain parts, and where texture is everywhere
-THIN_MEDIAN = (
-    0.4,
-    0.75,
-)  # deviation by medians over that by means: 0.46 to 0.70 for noise of 12 at quality 75 on eight
-# grey pictures, 0.87 and more without JPEG
+THIN_MEDIAN = (0.4, 0.75)  # deviation by medians over that by means: 0.46 to 0.70 for noise of 12 at quality 75 on
+# eight grey pictures, 0.87 and more without JPEG
 THIN_READ = 0.82  # the same for the reader's: 0.22 to 0.79; it is 0.85 and more at quality 85
 THIN_LOST = 1.4  # deviation before over that after: 1.3 where a flat picture has lost most
 WEAKEST = 1.04  # deviation of most of the picture over the reading, from which on the weakest spots were read
@@ -89,7 +87,8 @@ STEEPEST_GROWTH = 0.6  # the same where the calm blocks look Gaussian: wide-fiel
 
 CAMERA = 10.0  # a camera's noise at the reference band, as white noise: 5 to 16 in nine of ten at ISO 800 to 12800
 CAMERA_PULL = 0.25  # exponent of the reading's ratio to it: better than 1 on four sets of photographs (noise.md)
-BAND_RATIO = 1.25  # of the noise at the middle band, which that number is of, to that at the reference band
+BAND_RATIO = 1.25  # of the noise at the middle band, which that number is of, to that at the reference band ...
+STATIONARY_RATIO = 1.1  # ... where that is noise and nothing else: best amplitudes of forty simulated photographs
 # Evidence for noise by logistic regression on 50 pairs of noisy and clean photographs (`_evidence` has the features)
 # and 18 clean pictures. With each camera left out in turn, 8 of the 50 noisy and 2 of the 50 clean photographs are on
 # the wrong side of one half, and with the clean pictures left out 4 of the 18: hence a ramp that begins low.
@@ -464,8 +463,10 @@ def _camera_noise(readings: list[Reading], channels: int) -> SpectralNoise | Non
     stationary = _stationary(readings[1])
     probability = max(_evidence(readings[0], readings[1], grey=channels == 1), _wiped_out(readings[0], readings[1]))
     share = max(_ramp(probability, *EVIDENCE_RAMP), stationary)
-    read = (BAND_RATIO - stationary * (BAND_RATIO - 1.1)) * readings[1].level(4, 6.5, robust=True)
-    amplitude = share * CAMERA * (max(read, 1e-3) / CAMERA) ** (CAMERA_PULL + (1 - CAMERA_PULL) * stationary)
+    ratio, exponent = np.interp(stationary, (0.0, 1.0), (BAND_RATIO, STATIONARY_RATIO)), CAMERA_PULL
+    exponent += (1 - CAMERA_PULL) * stationary
+    read = float(ratio) * readings[1].level(4, 6.5, robust=True)
+    amplitude = share * CAMERA * (max(read, 1e-3) / CAMERA) ** exponent
     if amplitude < LEAST_AMPLITUDE:
         return None
     frequencies, deviations = zip(*_grown(REFERENCE, amplitude), strict=True)

@@ -178,6 +178,7 @@ class SpectralChannel:
     is as strong there. All scales follow from it. floor: no coefficient is taken to have less, as white noise of this
     deviation: after JPEG the noise of fine structures is rare but a whole quantisation step high.
     levels, factors: knots of the deviation over the grey level of the luminance, relative; empty: the same everywhere.
+    halvings: coarser scales that help whatever the spectrum is, as the noise hides much of the picture.
     """
 
     frequencies: tuple[float, ...]
@@ -197,15 +198,21 @@ class SpectralChannel:
         rising = all(a < b for a, b in zip(self.levels, self.levels[1:], strict=False))
         require(rising and all(map(math.isfinite, self.levels)), "Levels must be finite and rising.")
         require(all(0 < d < float("inf") for d in self.factors), "Factors must be positive and finite.")
+        require(0 <= self.halvings <= MOST_HALVINGS, f"Halvings must be 0 to {MOST_HALVINGS}.")
 
     @property
     def coarser_scales(self) -> int:
-        """As long as noise beyond the reach of a patch stands out."""
+        """How often the picture is halved to reach all frequencies where noise stands out, or as often as it helps."""
+        return max(self.halvings, self.coarse_octaves)
+
+    @property
+    def coarse_octaves(self) -> int:
+        """How often the picture is halved until no noise beyond the reach of a patch stands out."""
         for halvings in range(MOST_HALVINGS):
             seen, beyond = (self.at_frequency(reach / (PATCH_REACH * 2**halvings)) for reach in (2.0, 0.5))
             if beyond < STANDS_OUT * seen:
-                return max(halvings, self.halvings)
-        return max(MOST_HALVINGS, self.halvings)
+                return halvings
+        return MOST_HALVINGS
 
     def deviation(self, scale: int = 0) -> float:
         """Of a pixel, at a level where it is neither strong nor weak."""
@@ -245,6 +252,7 @@ class SpectralChannel:
             "floor": self.floor,
             "levels": list(self.levels),
             "factors": list(self.factors),
+            "halvings": self.halvings,
         }
 
     @classmethod
@@ -252,7 +260,9 @@ class SpectralChannel:
         """What `to_json` told of."""
         names = ("frequencies", "deviations", "levels", "factors")
         frequencies, deviations, levels, factors = (tuple(numbers(facts[name])) for name in names)
-        return cls(frequencies, deviations, numbers([facts["floor"]])[0], levels, factors)
+        floor, halvings = numbers([facts["floor"], facts.get("halvings", 0)])
+        require(halvings == int(halvings), "Halvings must be a whole number.")
+        return cls(frequencies, deviations, floor, levels, factors, int(halvings))
 
     def at_frequency(self, frequency: float) -> float:
         """The deviation of white noise that is as strong at a frequency, in cycles per pixel."""
@@ -298,7 +308,7 @@ class SpectralNoise:
     def describe(self) -> str:
         """One line for a person."""
         luminance = self.channels[0]
-        words = ["coarse noise" if luminance.coarser_scales else "fine noise"]
+        words = ["coarse noise" if luminance.coarse_octaves else "fine noise"]
         if luminance.factors and max(luminance.factors) > LEVEL_WORD * min(luminance.factors):
             bright = luminance.factors[-1] > luminance.factors[0]
             words.append("stronger in the lights" if bright else "stronger in the shadows")

@@ -135,7 +135,8 @@ def _middle_channel(channels: Sequence[SpectralChannel]) -> SpectralChannel:
     floor = float(np.median([c.floor / amplitude for c, amplitude in zip(channels, amplitudes, strict=True)]))
     shape = SpectralChannel(tuple(map(float, frequencies)), tuple(map(float, _log_median(np.array(shapes)))), floor)
     amplitude = float(_log_median(amplitudes))
-    middle = shape.scaled(amplitude / float(_amplitudes([shape])[0]))
+    halvings = int(np.median([channel.halvings for channel in channels]))
+    middle = replace(shape.scaled(amplitude / float(_amplitudes([shape])[0])), halvings=halvings)
     if 2 * sum(bool(channel.levels) for channel in channels) < len(channels):  # most are the same at all levels
         return middle
     levels = _grid([channel.levels for channel in channels])
