@@ -63,7 +63,7 @@ THIN_MEDIAN = (0.4, 0.75)  # deviation by medians over that by means: 0.46 to 0.
 # eight grey pictures, 0.87 and more without JPEG
 THIN_READ = 0.82  # the same for the reader's: 0.22 to 0.79; it is 0.85 and more at quality 85
 THIN_LOST = 1.4  # deviation before over that after: 1.3 where a flat picture has lost most
-WEAKEST = 1.04  # deviation of most of the picture over the reading, from which on the weakest spots were read
+WEAKEST = 1.1  # deviation of most of the picture (gravel: 1.06) over the reading: then the weakest spots were read
 LEVEL_RATIO = (1.5, 1.3)  # variances at bright and dark levels that differ by less are taken as equal: in general
 # (white noise in textures: 1.2), and where the calm blocks look like stationary noise
 LEVEL_SCATTER = 0.4  # largest median |log| of the bins' variances over the line; textures scatter more

@@ -261,7 +261,7 @@ class SpectralChannel:
         names = ("frequencies", "deviations", "levels", "factors")
         frequencies, deviations, levels, factors = (tuple(numbers(facts[name])) for name in names)
         floor, halvings = numbers([facts["floor"], facts.get("halvings", 0)])
-        require(halvings == int(halvings), "Halvings must be a whole number.")
+        require(halvings.is_integer(), "Halvings must be a whole number.")
         return cls(frequencies, deviations, floor, levels, factors, int(halvings))
 
     def at_frequency(self, frequency: float) -> float:

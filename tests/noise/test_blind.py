@@ -1,8 +1,10 @@
 """The blind estimate: white noise goes to its reader, its level and colour are recognised, clean stays clean."""
 
+import imagecodecs
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 from skimage import data
 
 from dstl_cli.noise.blind import estimate_model
@@ -62,6 +64,55 @@ def test_resampled_noise_is_coarse() -> None:
 @pytest.mark.parametrize("name", ["astronaut", "brick", "camera", "chelsea", "text"])
 def test_clean_pictures_have_next_to_no_noise(name: str) -> None:
     assert max(estimate_model(getattr(data, name)())[0].sigmas) < 1
+
+
+def as_jpeg(pixels: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
+    """What JPEG leaves of a picture."""
+    coded = imagecodecs.jpeg8_encode(pixels, quality, subsampling="444")
+    return np.asarray(imagecodecs.jpeg8_decode(coded)).reshape(pixels.shape)
+
+
+def test_a_few_dark_spots_do_not_hide_the_noise_of_photons() -> None:
+    """moon is even but for some black spots, where photons leave hardly any noise."""
+    clean = data.moon()
+    noisy = np.random.default_rng(0).poisson(clean / 12.75) * 12.75
+    sigma = estimate_model(noisy.astype(np.float32))[0].sigmas[0]
+    assert sigma == pytest.approx(np.sqrt(12.75 * clean.mean()), rel=0.1)
+
+
+@pytest.mark.parametrize("strength", [6.0, 14.0, 30.0])
+def test_plain_coarse_noise_is_as_strong_as_it_reads_after_jpeg(strength: float) -> None:
+    """Noise of a smooth scene, blurred, and without fine frequencies after JPEG: no prior holds it."""
+    grain = gaussian_filter(np.random.default_rng(1).normal(0, 1, (384, 384)), 0.7)
+    noise = strength * grain / grain.std()
+    model, _ = estimate_model(as_jpeg(bytes_of(110 + 40 * np.sin(np.arange(384) / 60)[:, None] + noise), 75))
+    assert isinstance(model, SpectralNoise)
+    frequency = np.hypot(*np.meshgrid(np.fft.fftfreq(384), np.fft.fftfreq(384)))
+    power = np.abs(np.fft.fft2(noise)[(frequency > 0.08) & (frequency < 0.12)]) ** 2 / 384**2
+    assert model.channel(0).at_frequency(0.1) == pytest.approx(np.sqrt(power.mean()), rel=0.35)
+
+
+def test_colour_noise_is_read_as_strong_as_it_is() -> None:
+    """Chrominances with three times the noise of the luminance."""
+    rng = np.random.default_rng(2)
+    grain = gaussian_filter(rng.normal(0, 1, (384, 384, 3)), (1, 1, 0))
+    grain /= grain.std()
+    grey = grain.mean(axis=2, keepdims=True)
+    noisy = 120 + 12 * (grain - grey) + 4 * np.sqrt(3) * grey
+    model, _ = estimate_model(bytes_of(noisy))
+    assert min(model.sigmas[1:]) > 1.5 * model.sigmas[0]
+
+
+@pytest.mark.parametrize("name", ["brick", "moon", "camera"])
+def test_white_noise_before_jpeg_is_not_read_where_jpeg_took_it(name: str) -> None:
+    noisy = bytes_of(getattr(data, name)() + np.random.default_rng(0).normal(0, 12, (512, 512)))
+    assert 10 < estimate_model(as_jpeg(noisy, 75))[0].sigmas[0] < 18
+
+
+@pytest.mark.parametrize("name", ["brick", "grass", "gravel", "camera"])
+def test_a_clean_texture_after_jpeg_is_no_noise(name: str) -> None:
+    """JPEG takes the fine frequencies of textures as it takes those of noise."""
+    assert max(estimate_model(as_jpeg(getattr(data, name)(), 75))[0].sigmas) < 4
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 7), (8, 8), (70, 300), (3, 400, 3), (64, 64, 3)])

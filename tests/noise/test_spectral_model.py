@@ -1,6 +1,7 @@
 """The spectral noise model: what it says of rows, scales and levels, and that it survives JSON."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,3 +70,20 @@ def test_impossible_spectra_are_refused() -> None:
     for frequencies, deviations in (((), ()), ((0.5, 0.1), (1.0, 1.0)), ((0.1,), (0.0,)), ((0.1,), (1.0, 2.0))):
         with pytest.raises(ValueError, match=r"\."):
             SpectralChannel(frequencies, deviations)
+
+
+def test_halvings_are_at_least_those_that_help_and_are_kept() -> None:
+    plain = SpectralChannel((0.5,), (20.0,), 0.0, (0.0, 255.0), (0.5, 1.5))
+    model = SpectralNoise((replace(plain, halvings=2),))
+    assert (plain.coarser_scales, model.channel(0).coarser_scales) == (0, 2)
+    assert model_from_json(model.to_json()) == model
+    assert model.scaled(2.0).in_units(3.0).channel(0).halvings == 2
+    assert model.describe() == SpectralNoise((plain,)).describe()  # the words are of the spectrum
+
+
+@pytest.mark.parametrize("halvings", [-1, 3, 0.5, float("nan"), float("inf"), "2", None])
+def test_wrong_halvings_are_one_sentence(halvings: object) -> None:
+    facts = SpectralNoise((SpectralChannel((0.5,), (20.0,)),)).to_json()
+    facts["channels"][0]["halvings"] = halvings
+    with pytest.raises(ValueError, match=r"\.$"):
+        model_from_json(facts)
