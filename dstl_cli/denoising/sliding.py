@@ -6,7 +6,7 @@ frequencies. Coefficients are in units of their own noise; where it follows the 
 patch's level, which the luminance tells for all channels.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,8 @@ class SlidingEngine(Engine):
 
     def window(self, box: Box, plan: Plan) -> Box:
         """Two passes at every scale, and what is exchanged between scales."""
-        return _needed(box, plan, plan.shape, max(_depth(plan, index) for index in range(len(plan.centres))))
+        deepest = max(depth_of(plan, index) for index in range(len(plan.centres)))
+        return needed(box, plan, plan.shape, deepest, plan.settings.stride)
 
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
         """Each channel with the same transform; where few patches spoke for T, the result of Phi is averaged in."""
@@ -67,18 +68,46 @@ class ReadyEngine(SlidingEngine):
 STANDARD, FAST = SlidingEngine(), ReadyEngine()
 
 
+@dataclass(frozen=True)
+class Coding:
+    """How patches are coded, beside the transform: see `denoising.settings.PatchCoding`."""
+
+    stride: int
+    error_scale: float
+
+    @classmethod
+    def of(cls, settings: Any) -> "Coding":
+        """That of settings which have it."""
+        return cls(settings.stride, settings.error_scale)
+
+
 def denoise_plane(
     plane: Plane, luminance: Plane, index: int, transform: Transform, plan: Plan, execution: Execution
 ) -> Plane:
     """Both passes at every scale, coarsest first, with one transform; luminance: the noisy one, for its levels."""
-    follows_level = plan.noise.channel(index).level_factors(np.zeros(1)) is not None
-    scales = [[plane, luminance] if index and follows_level else [plane]]
-    for _ in range(_depth(plan, index)):
+    planes, coding = with_levels(plane, luminance, plan.noise.channel(index)), Coding.of(plan.settings)
+    coarse = coarser_estimate(planes, index, transform, plan, coding, execution)
+    return _denoise_scale(planes, 0, coarse, index, transform, plan, coding, execution)
+
+
+def with_levels(plane: Plane, luminance: Plane, noise: ChannelNoise) -> list[Plane]:
+    """A plane, and the luminance where that is another one and the noise follows its level."""
+    follows_level = noise.level_factors(np.zeros(1)) is not None
+    return [plane, luminance] if follows_level and luminance is not plane else [plane]
+
+
+def coarser_estimate(
+    planes: list[Plane], index: int, transform: Transform, plan: Plan, coding: Coding, execution: Execution
+) -> Plane | None:
+    """The denoised picture of half the size, by both passes at every coarser scale that a channel has, if any."""
+    scales = [planes]
+    for _ in range(depth_of(plan, index)):
         scales.append([halved(part) for part in scales[-1]])
     done: Plane | None = None
+    quiet = replace(execution, progress=None)
     for scale in range(len(scales) - 1, 0, -1):
-        done = _denoise_scale(scales[scale], scale, done, index, transform, plan, replace(execution, progress=None))
-    return _denoise_scale(scales[0], 0, done, index, transform, plan, execution)
+        done = _denoise_scale(scales[scale], scale, done, index, transform, plan, coding, quiet)
+    return done
 
 
 def _denoise_scale(
@@ -88,6 +117,7 @@ def _denoise_scale(
     index: int,
     transform: Transform,
     plan: Plan,
+    coding: Coding,
     execution: Execution,
 ) -> Plane:
     """Both passes at one scale of a plane, and the luminance where that is another one and counts.
@@ -97,11 +127,11 @@ def _denoise_scale(
     noise = plan.noise.channel(index).counted_from(plan.centres[0])
     plain = Frame.of(transform)
     frame = plain.in_units_of(noise.deviations(plain.forward, scale))
-    size, strides = frame.patch_size, (plan.settings.stride, 1)
+    size, strides = frame.patch_size, (coding.stride, 1)
 
     factors_at = partial(noise.level_factors, scale=scale)
-    coding = coding_estimate(frame, plain.costs, plan.settings.error_scale, factors_at)
-    pilot = patch_average(planes, size, strides, coding, execution.part(0, 2))
+    coded = coding_estimate(frame, plain.costs, coding.error_scale, factors_at)
+    pilot = patch_average(planes, size, strides, coded, execution.part(0, 2))
     if coarse is not None:
         pilot = with_low_from(pilot, coarse, GUIDE_SHARE)
     plane, *luminance = (part.cut(pilot.box) for part in planes)
@@ -110,18 +140,18 @@ def _denoise_scale(
     return result if coarse is None else with_low_from(result, coarse, RESULT_SHARE)
 
 
-def _needed(box: Box, plan: Plan, shape: tuple[int, int], coarser: int) -> Box:
+def needed(box: Box, plan: Plan, shape: tuple[int, int], coarser: int, stride: int) -> Box:
     """The pixels of a scale, with so many coarser ones, that its result in a box depends on."""
-    grid = sliding_grid(shape, plan.patch_size, plan.settings.stride)
+    grid = sliding_grid(shape, plan.patch_size, stride)
     if not coarser:
         return grid.covering(grid.covering(box))
     shrunk, low = exchanged(box, RESULT_SHARE, shape)
     guided, guide_low = exchanged(grid.covering(shrunk), GUIDE_SHARE, shape)
-    coarse = _needed(low.joined(guide_low), plan, halved_shape(shape), coarser - 1)
+    coarse = needed(low.joined(guide_low), plan, halved_shape(shape), coarser - 1, stride)
     return grid.covering(guided).joined(under(coarse, shape))
 
 
-def _depth(plan: Plan, index: int) -> int:
+def depth_of(plan: Plan, index: int) -> int:
     """How often a channel is halved: as often as its noise asks for, and the size of the picture allows."""
     wanted = plan.noise.channel(index).coarser_scales if plan.noise.sigmas[index] else 0
     return most_halvings(plan.padded_shape, wanted, max(SMALLEST_SIDE, plan.patch_size))

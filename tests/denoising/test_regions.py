@@ -96,6 +96,8 @@ CASES = [
     Case("paper", True, "uint8", 0.0),
     Case("fast", False, "float32", 15.0, LONG, "spectral"),
     Case("standard", True, "uint8", 15.0, LONG, "spectral"),
+    Case("best", False, "float32", 15.0, LONG, "spectral"),
+    Case("best", True, "uint8", 15.0, LONG, "spectral"),
 ]
 SMALL = [case for case in CASES if min(case.shape) < 10]  # worked on as a whole
 EVERY = pytest.mark.parametrize("case", CASES, ids=str)
