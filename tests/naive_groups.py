@@ -103,12 +103,12 @@ def ridge_group(
     left: float,
     factors: Real | None = None,
     whitening: Array | None = None,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, float]:
     """One group: each denoised patch is the combination of all that is best for the pilot with the noise still there.
 
     noisy, current, pilot: (K, n), the group's patches. The combination is of the deviations from the group mean.
     factors: (K,), by what the noise of each patch is stronger. whitening: V (n, n); V times the pilot's patches decide
-    the combination. Returns the estimate, and the same with the share `left` of all the noise.
+    the combination. Returns the estimate, the same with the share `left` of all the noise, and the weight of both.
     """
     size, n = current.shape
     powers = np.ones(size) if factors is None else factors.astype(np.float64) ** 2
@@ -118,9 +118,11 @@ def ridge_group(
         p = p @ whitening.T
     y = current - current.mean(axis=0)
     gram = p @ p.T
-    combination = np.linalg.solve(gram + n * (share * sigma) ** 2 * np.diag(powers), gram)
+    penalty = n * (share * sigma) ** 2
+    combination = np.linalg.solve(gram + penalty * np.diag(powers), gram)
     estimate = combination.T @ y + current.mean(axis=0)
-    return estimate, estimate + left / share * (current - estimate)
+    weight = 1 / np.sqrt(1 + np.trace(gram / powers) / n / penalty)
+    return estimate, estimate + left / share * (current - estimate), float(weight)
 
 
 def spread(weights: Real, side: int) -> Array:

@@ -336,7 +336,9 @@ def subtract_means(rows, means):
 
 
 @compiled(fastmath=FAST)
-def ridge_groups(noisy, current, pilot, factors, groups, side, whitening, sigma, noise_kept, estimate, remaining, uses):
+def ridge_groups(
+    noisy, current, pilot, factors, groups, side, whitening, sigma, noise_kept, estimate, remaining, weights
+):
     """Denoise groups by a ridge combination of their patches, with the pilot in the place of the clean picture.
 
     noisy, current, pilot: (h, w) float32; current is `noisy` with part of its noise removed. t, the share of the noise
@@ -346,12 +348,13 @@ def ridge_groups(noisy, current, pilot, factors, groups, side, whitening, sigma,
     factors: (h, w), by what the noise of the patch at a corner is stronger, or (0, 0): with D their squares,
         Y D^-1 P' (P D^-1 P' + n (t sigma)^2 I)^-1 P.
     whitening: V' (m, m), P is then V P, or (0, 0). m is n or the next multiple of 4.
-    Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, and ones to `uses`
-    at the corners.
+    Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, both with the weight
+    1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known best; and the weights to
+    `weights` at the corners.
     """
     width = current.shape[1]
     flat_noisy, flat_current, flat_pilot = noisy.ravel(), current.ravel(), pilot.ravel()
-    flat_estimate, flat_remaining, flat_uses = estimate.ravel(), remaining.ravel(), uses.ravel()
+    flat_estimate, flat_remaining, flat_weights = estimate.ravel(), remaining.ravel(), weights.ravel()
     flat_factors = factors.ravel()
     n = side * side
     m = (n + 3) // 4 * 4  # rows n to m are zeros
@@ -385,6 +388,7 @@ def ridge_groups(noisy, current, pilot, factors, groups, side, whitening, sigma,
         penalty = max(np.float32(n) * (t * deviation) ** 2, LEAST_RIDGE * trace)
         for j in range(m):
             system[j, j] += penalty
+        share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
         solve(system)
         multiply(system, m, patches[:m], clean)
         kept = noise_kept / t
@@ -393,7 +397,7 @@ def ridge_groups(noisy, current, pilot, factors, groups, side, whitening, sigma,
             for k in range(size):
                 clean[j, k] += mean
                 patches[j, k] = clean[j, k] + kept * (patches[m + j, k] + mean - clean[j, k])
-        scatter(clean, np.float32(1), width, side, corners, flat_estimate)
-        scatter(patches, np.float32(1), width, side, corners, flat_remaining)
+        scatter(clean, share, width, side, corners, flat_estimate)
+        scatter(patches, share, width, side, corners, flat_remaining)
         for k in range(size):
-            flat_uses[corners[k]] += 1
+            flat_weights[corners[k]] += share
