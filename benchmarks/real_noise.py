@@ -185,7 +185,7 @@ def main() -> None:
                 rows.append((name, blind, told))
                 print(f"| {name} | {blind:.2f} | {told:.2f} | {blind - told:+.2f} |", flush=True)
             worst = min(rows, key=lambda row: row[1] - row[2])
-            blind, told = (fmean(row[k] for row in rows) for k in (1, 2))
+            blind, told = fmean(row[1] for row in rows), fmean(row[2] for row in rows)
             print(f"| mean | {blind:.2f} | {told:.2f} | {blind - told:+.2f} |")
             print(f"| worst: {worst[0]} | {worst[1]:.2f} | {worst[2]:.2f} | {worst[1] - worst[2]:+.2f} |")
 

@@ -71,39 +71,58 @@ def group_coefficients(patches: Real, matrix: Array) -> tuple[Array, Array]:
     return haar @ means[:, 0] * side, haar @ ((patches - means) @ matrix.T)
 
 
-def threshold_group(patches: Real, matrix: Array, threshold: float, sigma: float) -> tuple[Array, float]:
+def threshold_group(
+    patches: Real, matrix: Array, threshold: float, sigma: float, factors: Real | None = None
+) -> tuple[Array, float]:
     """One group (K, n) without the coefficients that are at most `threshold` deviations of their noise; its weight.
 
-    The patches' means are transformed along the group only, and their group mean always stays.
+    The patches' means are transformed along the group only, and their group mean always stays. factors: (K,), by what
+    the noise of each patch is stronger; the group has their root mean square.
     """
     size, n = patches.shape
     side = round(n**0.5)
+    power = 1.0 if factors is None else float(np.mean(factors.astype(np.float64) ** 2))
+    limit = threshold * sigma * np.sqrt(power)
     means, codes = group_coefficients(patches, matrix)
     norms = np.linalg.norm(matrix - matrix.mean(axis=1, keepdims=True), axis=1)  # the rows see no patch mean
-    keep_means = np.abs(means) > threshold * sigma
+    keep_means = np.abs(means) > limit
     keep_means[0] = True
-    keep_codes = (np.abs(codes) > threshold * sigma * norms) & (norms > 1e-9)  # a row that sees nothing codes nothing
+    keep_codes = (np.abs(codes) > limit * norms) & (norms > 1e-9)  # a row that sees nothing codes nothing
     haar = haar_matrix(size)
     estimate = (haar.T @ np.where(keep_codes, codes, 0.0)) @ np.linalg.inv(matrix).T
     estimate -= estimate.mean(axis=1, keepdims=True)
     estimate += (haar.T @ np.where(keep_means, means, 0.0))[:, None] / side
-    return estimate, 1.0 / (keep_means.sum() + keep_codes.sum())
+    return estimate, 1.0 / (keep_means.sum() + keep_codes.sum()) / power
 
 
-def ridge_group(noisy: Real, current: Real, pilot: Real, sigma: float, left: float) -> tuple[Array, Array]:
+def ridge_group(
+    noisy: Real,
+    current: Real,
+    pilot: Real,
+    sigma: float,
+    left: float,
+    factors: Real | None = None,
+    whitening: Array | None = None,
+) -> tuple[Array, Array, float]:
     """One group: each denoised patch is the combination of all that is best for the pilot with the noise still there.
 
     noisy, current, pilot: (K, n), the group's patches. The combination is of the deviations from the group mean.
-    Returns the estimate, and the same with the share `left` of all the noise.
+    factors: (K,), by what the noise of each patch is stronger. whitening: V (n, n); V times the pilot's patches decide
+    the combination. Returns the estimate, the same with the share `left` of all the noise, and the weight of both.
     """
     size, n = current.shape
-    share = max(1 - np.sqrt(np.mean((noisy - current) ** 2)) / sigma, left + 1e-3)
+    powers = np.ones(size) if factors is None else factors.astype(np.float64) ** 2
+    share = max(1 - np.sqrt(np.mean((noisy - current) ** 2) / np.mean(powers)) / sigma, left + 1e-3)
     p = pilot - pilot.mean(axis=0)
+    if whitening is not None:
+        p = p @ whitening.T
     y = current - current.mean(axis=0)
     gram = p @ p.T
-    combination = np.linalg.solve(gram + n * (share * sigma) ** 2 * np.eye(size), gram)
+    penalty = n * (share * sigma) ** 2
+    combination = np.linalg.solve(gram + penalty * np.diag(powers), gram)
     estimate = combination.T @ y + current.mean(axis=0)
-    return estimate, estimate + left / share * (current - estimate)
+    weight = 1 / np.sqrt(1 + np.trace(gram / powers) / n / penalty)
+    return estimate, estimate + left / share * (current - estimate), float(weight)
 
 
 def spread(weights: Real, side: int) -> Array:

@@ -12,12 +12,22 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.plan import Engine, Plan, TransformSource
-from dstl_cli.denoising.settings import BestSettings, GroupSettings
+from dstl_cli.denoising.settings import BestSettings, GroupSettings, matched_error_scale
+from dstl_cli.denoising.sliding import (
+    Coding,
+    coarser_estimate,
+    depth_of,
+    needed,
+    own_boxes,
+    with_levels,
+)
 from dstl_cli.learning.on_picture import PictureTransform
 from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.tiles import Sums, Tile, TileGrid, spans_of, tiles_in, weighted_average
 from dstl_cli.pixels.planes import Box, Plane, averaged
+from dstl_cli.pixels.scales import exchanged, halved_shape, under, with_low_from
+from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.transform import Transform
 
 Array = NDArray[np.float64]
@@ -27,6 +37,9 @@ Index = NDArray[np.intp]
 Corners = NDArray[np.integer[Any]]  # (references, patches in a group), places within the flat box of a tile
 
 TILE = (64, 128)  # height and width of the area whose reference patches are one piece of work
+LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, where it takes any
+COARSE_STRIDE = 2  # between rows of patches at coarser scales
+FLAT = 1.02  # deviations of coefficients that differ by less are the same
 LEAST_ROOM = 8  # pictures are mirrored until this many patches fit into their height and width
 
 
@@ -89,37 +102,71 @@ class GroupedEngine(Engine):
         return 2.0 * len(plan.centres) + 3.0
 
     def window(self, box: Box, plan: Plan) -> Box:
-        """The groups and the sums of each pass, from the last to the first stage."""
+        """The groups and the sums of each pass, from the last to the first stage, and the coarser scales."""
+        deepest = max(coarser_scales(plan, index) for index in range(len(plan.centres)))
+        fine = self._fine_window(box, plan)
+        return fine.joined(under(needed(*_halved_problem(box, plan, deepest)), plan.shape)) if deepest else fine
+
+    def _fine_window(self, box: Box, plan: Plan) -> Box:
+        """What the groups and the sums of each pass need, from the last to the first stage."""
         assert plan.transform is not None
         settings: GroupSettings = plan.settings.groups
-        grids = reference_grids(plan.shape, plan.transform.patch_size, settings)
+        grids = [grid.tiles(plan.shape) for grid in reference_grids(plan.shape, plan.transform.patch_size, settings)]
+        if any(coarser_scales(plan, index) for index in range(len(plan.centres))):
+            box, _ = exchanged(box, LOW_SHARE, plan.shape)
         for number in range(settings.passes - 1, -1, -1):
-            box = grids[1 + min(number, settings.matchings - 1)].tiles(plan.shape).covering(box)
-        return grids[0].tiles(plan.shape).covering(box)
+            box = grids[1 + min(number, settings.matchings - 1)].covering(box)
+        return grids[0].covering(box)
 
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
-        """The first stage, then the passes."""
+        """The first stage, the passes, and the low frequencies of coarser scales."""
         assert plan.transform is not None
         settings: GroupSettings = plan.settings.groups
-        noises = [plan.noise.channel(index) for index in range(len(planes))]
+        noises = [plan.noise.channel(index).counted_from(plan.centres[0]) for index in range(len(planes))]
         noisy = sum(sigma > 0 for sigma in plan.noise.sigmas)
         first, *others = reference_grids(planes[0].shape, plan.transform.patch_size, settings)
         steps = _Steps(execution, 1 + len(others) + noisy * (len(plan.transforms) + settings.passes))
-        pilots = self._first_stage(planes, noises, plan, first, steps)
-        return self._passes(planes, pilots, [noise.deviation() for noise in noises], settings, others, steps)
+        fine = planes
+        if execution.wanted is not None:  # the coarser scales need much of the picture, the groups less
+            window = self._fine_window(execution.wanted, plan)
+            fine = [plane.cut(window.common(plane.box)) for plane in planes]
+        pilots = self._first_stage(fine, noises, plan, first, steps)
+        results = self._passes(fine, pilots, noises, settings, others, steps)
+        return [self._with_low(result, planes, index, plan, execution) for index, result in enumerate(results)]
+
+    def _with_low(self, result: Plane, planes: list[Plane], index: int, plan: Plan, execution: Execution) -> Plane:
+        """The result of a channel, with low frequencies from coarser scales where its noise asks for them.
+
+        There every patch is worked on by itself. They count as much as the noise beyond a patch's reach stands out.
+        """
+        deepest = coarser_scales(plan, index)
+        if not deepest:
+            return result
+        noise, wanted = plan.noise.channel(index), execution.wanted
+        boxes = [] if wanted is None else own_boxes(*_halved_problem(wanted, plan, deepest))
+        own = with_levels(planes[index], planes[0], noise)
+        coding = Coding(COARSE_STRIDE, matched_error_scale(plan.patch_size))
+        parts = [
+            coarser_estimate(own, index, transform, plan, coding, execution, boxes) for transform in plan.transforms
+        ]
+        found = [part for part in parts if part is not None]
+        coarse = found[0] if len(found) == 1 else averaged(*found)
+        changed = with_low_from(result, coarse, LOW_SHARE)
+        return _blend(changed, result, 1 - noise.coarse_excess)
 
     def _first_stage(
         self, planes: list[Plane], noises: list[ChannelNoise], plan: Plan, grid: "ReferenceGrid", steps: "_Steps"
     ) -> list[Plane]:
         """The estimates by thresholds; groups are those of the luminance."""
         settings: GroupSettings = plan.settings.groups
-        groups = find_groups(planes[:1], grid, steps.next())
+        groups = find_groups(stabilised(planes[:1], noises[0]), grid, steps.next())
         pilots = list(planes)
         for index, noise in enumerate(noises):
             threshold = settings.threshold if index == 0 else settings.chroma_threshold
             if noise.deviation() > 0:
+                own = [planes[index], *levels_for(noise, planes[0])]
                 estimates = [
-                    threshold_stage(planes[index], noise, groups, transform, threshold, steps.next())
+                    threshold_stage(own, noise, groups, transform, threshold, steps.next())
                     for transform in plan.transforms
                 ]
                 pilots[index] = estimates[0] if len(estimates) == 1 else averaged(*estimates)
@@ -129,7 +176,7 @@ class GroupedEngine(Engine):
         self,
         noisy: list[Plane],
         pilots: list[Plane],
-        sigmas: list[float],
+        noises: list[ChannelNoise],
         settings: GroupSettings,
         grids: "list[ReferenceGrid]",
         steps: "_Steps",
@@ -142,14 +189,15 @@ class GroupedEngine(Engine):
                 guides = currents
                 if number == 0:
                     guides = [_blend(*pair, settings.guide_noise) for pair in zip(pilots, noisy, strict=True)]
-                groups = find_groups(guides, grids[number], steps.next())
+                groups = find_groups(stabilised(guides, noises[0]), grids[number], steps.next())
                 del guides
             assert groups is not None
-            for index, sigma in enumerate(sigmas):
-                if sigma:
+            luminance = pilots[0]
+            for index, noise in enumerate(noises):
+                if noise.deviation() > 0:
                     pilots[index], currents[index] = ridge_pass(
-                        (noisy[index], currents[index], pilots[index]),
-                        sigma,
+                        [noisy[index], currents[index], pilots[index], *levels_for(noise, luminance)],
+                        noise,
                         settings.noise_after(number),
                         groups,
                         steps.next(),
@@ -175,37 +223,101 @@ class _Steps:
 
 
 def threshold_stage(
-    noisy: Plane, noise: ChannelNoise, groups: Groups, transform: Transform, threshold: float, execution: Execution
+    planes: list[Plane],
+    noise: ChannelNoise,
+    groups: Groups,
+    transform: Transform,
+    threshold: float,
+    execution: Execution,
 ) -> Plane:
-    """The first estimate: a group's coefficients below `threshold` deviations of their noise are left out."""
+    """The first estimate: a group's coefficients below `threshold` deviations of their noise are left out.
+
+    planes: noisy, and where the noise follows the brightness the luminance.
+    """
     from dstl_cli.patches.kernels.grouped import threshold_groups
 
     forward, backward, deviations = patch_coder(transform, noise)
     thresholds = (threshold * deviations).astype(np.float32)
+    side = transform.patch_size
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
-        threshold_groups(parts[0], corners, transform.patch_size, forward, backward, thresholds, *sums)
+        noisy, *levels = parts
+        factors = patch_factors(levels, side, noise)
+        threshold_groups(noisy, factors, corners, side, forward, backward, thresholds, *sums)
 
-    return _average([noisy], groups, 1, run, execution)[0]
+    return _average(planes, groups, 1, run, execution)[0]
 
 
 def ridge_pass(
-    planes: tuple[Plane, Plane, Plane], sigma: float, noise_left: float, groups: Groups, execution: Execution
+    planes: list[Plane], noise: ChannelNoise, noise_left: float, groups: Groups, execution: Execution
 ) -> tuple[Plane, Plane]:
     """A better estimate, and the same with the share `noise_left` of the noise still in it.
 
-    planes: noisy, current (noisy after the passes before, with the noise they left), and the estimate so far.
+    planes: noisy, current (noisy after the passes before, with the noise they left), the estimate so far, and where the
+    noise follows the brightness the luminance.
     """
     from dstl_cli.patches.kernels.grouped import ridge_groups
 
-    side, deviation, share = groups.patch_size, np.float32(sigma), np.float32(noise_left)
+    side, deviation, share = groups.patch_size, np.float32(noise.deviation()), np.float32(noise_left)
+    white = whitening(side, noise)
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
-        ridge_groups(*parts, corners, side, deviation, share, *sums)
+        noisy, current, pilot, *levels = parts
+        factors = patch_factors(levels, side, noise)
+        ridge_groups(noisy, current, pilot, factors, corners, side, white, deviation, share, *sums)
 
-    box = planes[0].box.common(planes[1].box).common(planes[2].box)
+    box = planes[0].box
+    for plane in planes[1:]:
+        box = box.common(plane.box)
     estimate, remaining = _average([plane.cut(box) for plane in planes], groups, 2, run, execution)
     return estimate, remaining
+
+
+def _halved_problem(box: Box, plan: Plan, deepest: int) -> tuple[Box, Plan, tuple[int, int], int, int]:
+    """What of the next coarser scale a box needs, as `needed` and `own_boxes` take it."""
+    return exchanged(box, LOW_SHARE, plan.shape)[1], plan, halved_shape(plan.shape), deepest - 1, COARSE_STRIDE
+
+
+def coarser_scales(plan: Plan, index: int) -> int:
+    """How many coarser scales a channel has: none where its noise beyond a patch's reach is that of white noise."""
+    return depth_of(plan, index) if plan.noise.channel(index).coarse_excess > 0 else 0
+
+
+def levels_for(noise: ChannelNoise, luminance: Plane) -> list[Plane]:
+    """The luminance where the noise follows its level, nothing where it does not."""
+    return [] if noise.level_factors(np.zeros(1)) is None else [luminance]
+
+
+def patch_factors(levels: list[Floats], side: int, noise: ChannelNoise) -> Array32:
+    """By what the noise of the patch at each corner is stronger, (h, w), from the luminance; (0, 0) without it."""
+    if not levels:
+        return np.empty((0, 0), np.float32)
+    means = spread(levels[0][::-1, ::-1], side)[::-1, ::-1] / levels[0].dtype.type(side * side)
+    factors = noise.level_factors(means.ravel())
+    assert factors is not None
+    return factors.reshape(means.shape)
+
+
+def whitening(side: int, noise: ChannelNoise) -> Array32:
+    """V' with V = d diag(1 / d_k) C: the DCT C of a patch with all its coefficients' noise d_k the same; (0, 0) if so.
+
+    d: deviation of a pixel; with zeros up to a multiple of 4.
+    """
+    n = side * side
+    rows = dct_matrix(side)
+    deviations = noise.deviations(rows)
+    if deviations.max() < FLAT * deviations.min():
+        return np.empty((0, 0), np.float32)
+    matrix = np.zeros((_whole_fours(n),) * 2, np.float32)
+    matrix[:n, :n] = (noise.deviation() / deviations[:, None] * rows).T
+    return matrix
+
+
+def stabilised(guides: list[Plane], noise: ChannelNoise) -> list[Plane]:
+    """Guides to compare patches on: the first, the luminance, with the same noise at every level."""
+    if noise.level_factors(np.zeros(1)) is None:
+        return guides
+    return [replace(guides[0], values=noise.stabilised(guides[0].values)), *guides[1:]]
 
 
 def patch_coder(transform: Transform, noise: ChannelNoise) -> tuple[Array32, Array32, Array]:
@@ -296,9 +408,9 @@ def _room(shape: tuple[int, int], side: int, radius: int, wanted: int) -> int:
     return min(wanted, rows * columns)
 
 
-def _blend(pilot: Plane, noisy: Plane, share: float) -> Plane:
-    """The pilot with this share of the noise put back."""
-    blend = noisy.window(pilot.box) - pilot.values
+def _blend(first: Plane, second: Plane, share: float) -> Plane:
+    """The first plane with this share of the second in its place."""
+    blend = second.window(first.box) - first.values
     blend *= blend.dtype.type(share)
-    blend += pilot.values
-    return replace(pilot, values=blend)
+    blend += first.values
+    return replace(first, values=blend)

@@ -25,7 +25,6 @@ class Quality:
     methods: those it accepts; None: all. coding: the settings that count with every method.
     learning: the settings that count where something is learnt; of those the method has of its own, the ones it uses.
     by_method: settings that count with one method only. warm_up: settings that make a first run short.
-    for_uneven_noise: the quality that stands in where the noise follows the brightness, if this one cannot use that.
     """
 
     name: str
@@ -38,7 +37,6 @@ class Quality:
     learning: frozenset[str] = frozenset()
     by_method: Mapping[str, frozenset[str]] = field(default_factory=dict)
     warm_up: Mapping[str, Any] = field(default_factory=dict)
-    for_uneven_noise: str | None = None
 
     @property
     def default_method(self) -> str:
@@ -142,7 +140,6 @@ QUALITIES: Registry[Quality] = Registry(
         BestSettings,
         f"{_HERE}.grouped:BEST",
         learning=_LEARNT_ON_PICTURE,
-        for_uneven_noise="standard",
     ),
     Quality(
         "paper",

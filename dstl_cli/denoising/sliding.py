@@ -6,7 +6,8 @@ frequencies. Coefficients are in units of their own noise; where it follows the 
 patch's level, which the luminance tells for all channels.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +33,8 @@ class SlidingEngine(Engine):
 
     def window(self, box: Box, plan: Plan) -> Box:
         """Two passes at every scale, and what is exchanged between scales."""
-        return _needed(box, plan, plan.shape, max(_depth(plan, index) for index in range(len(plan.centres))))
+        deepest = max(depth_of(plan, index) for index in range(len(plan.centres)))
+        return needed(box, plan, plan.shape, deepest, plan.settings.stride)
 
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
         """Each channel with the same transform; where few patches spoke for T, the result of Phi is averaged in."""
@@ -67,21 +69,61 @@ class ReadyEngine(SlidingEngine):
 STANDARD, FAST = SlidingEngine(), ReadyEngine()
 
 
+@dataclass(frozen=True)
+class Coding:
+    """How patches are coded, beside the transform: see `denoising.settings.PatchCoding`."""
+
+    stride: int
+    error_scale: float
+
+    @classmethod
+    def of(cls, settings: Any) -> "Coding":
+        """That of settings which have it."""
+        return cls(settings.stride, settings.error_scale)
+
+
 def denoise_plane(
     plane: Plane, luminance: Plane, index: int, transform: Transform, plan: Plan, execution: Execution
 ) -> Plane:
     """Both passes at every scale, coarsest first, with one transform; luminance: the noisy one, for its levels."""
-    follows_level = plan.noise.channel(index).level_factors(np.zeros(1)) is not None
-    scales = [[plane, luminance] if index and follows_level else [plane]]
-    for _ in range(_depth(plan, index)):
-        scales.append([halved(part) for part in scales[-1]])
+    planes, coding = with_levels(plane, luminance, plan.noise.channel(index)), Coding.of(plan.settings)
+    boxes = [part.box for part in planes[:1]]
     if execution.wanted is not None:  # a coarse scale needs much of the picture, the others little
-        own = _own_boxes(execution.wanted, plan, plane.shape, len(scales) - 1)
-        scales = [[part.cut(box.common(part.box)) for part in parts] for parts, box in zip(scales, own, strict=True)]
+        boxes = own_boxes(execution.wanted, plan, plane.shape, depth_of(plan, index), coding.stride)
+    coarse = coarser_estimate(planes, index, transform, plan, coding, execution, boxes[1:])
+    own = [part.cut(boxes[0].common(part.box)) for part in planes]
+    return _denoise_scale(own, 0, coarse, index, transform, plan, coding, execution)
+
+
+def with_levels(plane: Plane, luminance: Plane, noise: ChannelNoise) -> list[Plane]:
+    """A plane, and the luminance where that is another one and the noise follows its level."""
+    follows_level = noise.level_factors(np.zeros(1)) is not None
+    return [plane, luminance] if follows_level and luminance is not plane else [plane]
+
+
+def coarser_estimate(
+    planes: list[Plane],
+    index: int,
+    transform: Transform,
+    plan: Plan,
+    coding: Coding,
+    execution: Execution,
+    boxes: Sequence[Box],
+) -> Plane | None:
+    """The denoised picture of half the size, by both passes at every coarser scale that a channel has, if any.
+
+    boxes: what the passes of each of them look at; none: all there is.
+    """
+    scales = [planes]
+    for _ in range(depth_of(plan, index)):
+        scales.append([halved(part) for part in scales[-1]])
+    for scale, box in enumerate(boxes, start=1):
+        scales[scale] = [part.cut(box.common(part.box)) for part in scales[scale]]
     done: Plane | None = None
+    quiet = replace(execution, progress=None)
     for scale in range(len(scales) - 1, 0, -1):
-        done = _denoise_scale(scales[scale], scale, done, index, transform, plan, replace(execution, progress=None))
-    return _denoise_scale(scales[0], 0, done, index, transform, plan, execution)
+        done = _denoise_scale(scales[scale], scale, done, index, transform, plan, coding, quiet)
+    return done
 
 
 def _denoise_scale(
@@ -91,6 +133,7 @@ def _denoise_scale(
     index: int,
     transform: Transform,
     plan: Plan,
+    coding: Coding,
     execution: Execution,
 ) -> Plane:
     """Both passes at one scale of a plane, and the luminance where that is another one and counts.
@@ -100,11 +143,11 @@ def _denoise_scale(
     noise = plan.noise.channel(index).counted_from(plan.centres[0])
     plain = Frame.of(transform)
     frame = plain.in_units_of(noise.deviations(plain.forward, scale))
-    size, strides = frame.patch_size, (plan.settings.stride, 1)
+    size, strides = frame.patch_size, (coding.stride, 1)
 
     factors_at = partial(noise.level_factors, scale=scale)
-    coding = coding_estimate(frame, plain.costs, plan.settings.error_scale, factors_at)
-    pilot = patch_average(planes, size, strides, coding, execution.part(0, 2))
+    coded = coding_estimate(frame, plain.costs, coding.error_scale, factors_at)
+    pilot = patch_average(planes, size, strides, coded, execution.part(0, 2))
     if coarse is not None:
         pilot = with_low_from(pilot, coarse, GUIDE_SHARE)
     plane, *luminance = (part.cut(pilot.box) for part in planes)
@@ -113,30 +156,30 @@ def _denoise_scale(
     return result if coarse is None else with_low_from(result, coarse, RESULT_SHARE)
 
 
-def _own_boxes(box: Box, plan: Plan, shape: tuple[int, int], coarser: int) -> list[Box]:
+def own_boxes(box: Box, plan: Plan, shape: tuple[int, int], coarser: int, stride: int) -> list[Box]:
     """The pixels that the passes of a scale, and of so many coarser ones, look at for the result in a box."""
-    grid = sliding_grid(shape, plan.patch_size, plan.settings.stride)
+    grid = sliding_grid(shape, plan.patch_size, stride)
     if not coarser:
         return [grid.covering(grid.covering(box))]
     shrunk, low = exchanged(box, RESULT_SHARE, shape)
     guided, guide_low = exchanged(grid.covering(shrunk), GUIDE_SHARE, shape)
-    return [grid.covering(guided), *_own_boxes(low.joined(guide_low), plan, halved_shape(shape), coarser - 1)]
+    others = own_boxes(low.joined(guide_low), plan, halved_shape(shape), coarser - 1, stride)
+    return [grid.covering(guided), *others]
 
 
-def _needed(box: Box, plan: Plan, shape: tuple[int, int], coarser: int) -> Box:
+def needed(box: Box, plan: Plan, shape: tuple[int, int], coarser: int, stride: int) -> Box:
     """The pixels of a scale, with so many coarser ones, that its result in a box depends on."""
-    own, *others = _own_boxes(box, plan, shape, coarser)
+    boxes = own_boxes(box, plan, shape, coarser, stride)
     shapes = [shape]
-    for _ in others:
+    for _ in boxes[1:]:
         shapes.append(halved_shape(shapes[-1]))
-    boxes = [own, *others]
-    needed = boxes.pop()
+    found = boxes.pop()
     while boxes:
-        needed = boxes.pop().joined(under(needed, shapes[len(boxes)]))
-    return needed
+        found = boxes.pop().joined(under(found, shapes[len(boxes)]))
+    return found
 
 
-def _depth(plan: Plan, index: int) -> int:
+def depth_of(plan: Plan, index: int) -> int:
     """How often a channel is halved: as often as its noise asks for, and the size of the picture allows."""
     wanted = plan.noise.channel(index).coarser_scales if plan.noise.sigmas[index] else 0
     return most_halvings(plan.padded_shape, wanted, max(SMALLEST_SIDE, plan.patch_size))

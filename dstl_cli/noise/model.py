@@ -37,6 +37,13 @@ class ChannelNoise(Protocol):
     def level_factors(self, levels: NDArray[Any], scale: int = 0) -> NDArray[np.float32] | None:
         """By what the deviations are larger at these levels (N,) of the luminance; None: nowhere."""
 
+    def stabilised(self, levels: NDArray[Any]) -> NDArray[Any]:
+        """Levels of the luminance bent so that the noise is the same at all of them: the integral of 1 / factor."""
+
+    @property
+    def coarse_excess(self) -> float:
+        """Share of the noise's power beyond the reach of a patch that is more than white noise has there, 0 to 1."""
+
     def scaled(self, strength: float) -> "ChannelNoise":
         """The same noise, so many times as strong."""
 
@@ -100,6 +107,13 @@ class WhiteChannel:
     def level_factors(self, levels: NDArray[Any], scale: int = 0) -> NDArray[np.float32] | None:
         return None
 
+    def stabilised(self, levels: NDArray[Any]) -> NDArray[Any]:
+        return levels
+
+    @property
+    def coarse_excess(self) -> float:
+        return 0.0
+
 
 @dataclass(frozen=True)
 class WhiteNoise:
@@ -141,6 +155,9 @@ GRID = 64  # frequencies along an axis at which spectra are held: the lowest is 
 MOST_HALVINGS = 2  # coarser scales that a spectrum may ask for: an 11 x 11 patch then covers 44 pixels
 PATCH_REACH = 11.0  # pixels: a patch of this side sees no frequency below 1 / 11
 STANDS_OUT = 1.15  # noise beyond the reach of a patch, relative to that within: below it a coarser scale costs more
+
+
+KNOT_PARTS = 64  # between two knots of a level function, where it is integrated
 
 
 @lru_cache(maxsize=64)
@@ -209,10 +226,16 @@ class SpectralChannel:
     def coarse_octaves(self) -> int:
         """How often the picture is halved until no noise beyond the reach of a patch stands out."""
         for halvings in range(MOST_HALVINGS):
-            seen, beyond = (self.at_frequency(reach / (PATCH_REACH * 2**halvings)) for reach in (2.0, 0.5))
+            seen, beyond = self._around_reach(halvings)
             if beyond < STANDS_OUT * seen:
                 return halvings
         return MOST_HALVINGS
+
+    @property
+    def coarse_excess(self) -> float:
+        """Share of the noise's power beyond the reach of a patch that is more than it has within, 0 to 1."""
+        seen, beyond = self._around_reach(0)
+        return max(0.0, 1 - (seen / beyond) ** 2)
 
     def deviation(self, scale: int = 0) -> float:
         """Of a pixel, at a level where it is neither strong nor weak."""
@@ -229,6 +252,18 @@ class SpectralChannel:
         if not self.levels:
             return None
         return np.asarray(np.interp(levels, self.levels, self.factors), dtype=np.float32)
+
+    def stabilised(self, levels: NDArray[Any]) -> NDArray[Any]:
+        """The integral of 1 / factor from the first knot on, by trapezia between the knots; straight beyond them."""
+        if not self.levels:
+            return levels
+        parts = np.linspace(0, len(self.levels) - 1, KNOT_PARTS * (len(self.levels) - 1) + 1)
+        numbers = np.arange(len(self.levels))
+        x, factors = np.interp(parts, numbers, self.levels), np.interp(parts, numbers, self.factors)
+        rise = np.diff(x) * (1 / factors[1:] + 1 / factors[:-1]) / 2
+        bent = np.interp(levels, x, np.append(0.0, np.cumsum(rise)))
+        below, above = np.minimum(levels - x[0], 0.0), np.maximum(levels - x[-1], 0.0)
+        return np.asarray(bent + below / factors[0] + above / factors[-1], dtype=levels.dtype)
 
     def scaled(self, strength: float) -> "SpectralChannel":
         """The same noise, so many times as strong."""
@@ -263,6 +298,11 @@ class SpectralChannel:
         floor, halvings = numbers([facts["floor"], facts.get("halvings", 0)])
         require(halvings.is_integer(), "Halvings must be a whole number.")
         return cls(frequencies, deviations, floor, levels, factors, int(halvings))
+
+    def _around_reach(self, halvings: int) -> tuple[float, float]:
+        """The deviation within and beyond the reach of a patch, in the picture that was halved so often."""
+        seen, beyond = (self.at_frequency(reach / (PATCH_REACH * 2**halvings)) for reach in (2.0, 0.5))
+        return seen, beyond
 
     def at_frequency(self, frequency: float) -> float:
         """The deviation of white noise that is as strong at a frequency, in cycles per pixel."""

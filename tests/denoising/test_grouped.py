@@ -14,11 +14,22 @@ from numpy.typing import NDArray
 from plans import run_engine
 
 from dstl_cli.base.threads import Execution
-from dstl_cli.denoising.grouped import BEST, ReferenceGrid, find_groups, patch_coder, spread, threshold_stage
+from dstl_cli.denoising.grouped import (
+    BEST,
+    ReferenceGrid,
+    find_groups,
+    patch_coder,
+    patch_factors,
+    spread,
+    threshold_stage,
+    whitening,
+)
+from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.settings import BestSettings, GroupSettings
+from dstl_cli.denoising.survey import Request
 from dstl_cli.measure.metrics import peak_signal_noise_ratio
-from dstl_cli.noise.model import WhiteChannel
+from dstl_cli.noise.model import SpectralChannel, SpectralNoise, WhiteChannel
 from dstl_cli.patches.kernels import grouped as kernels
 from dstl_cli.patches.tiles import tiles_in
 from dstl_cli.pixels.planes import Box, Plane
@@ -29,6 +40,7 @@ psnr = partial(peak_signal_noise_ratio, data_range=255)
 Array32 = NDArray[np.float32]
 DCT = Transform.fixed(8)
 ONE = Execution()
+NOTHING = np.empty((0, 0), np.float32)  # in the place of factors: noise that is the same everywhere
 
 
 def noisy_part(camera: NDArray[np.uint8], shape: tuple[int, int], sigma: float, seed: int = 0) -> Array32:
@@ -138,9 +150,12 @@ def test_threshold_groups_is_the_definition_on_any_group(
     transform = Transform.fixed(side) if dct else Transform(side, (u * spectrum) @ v.T, "test")
     picture = (100 + 30 * rng.standard_normal((9, 11))).astype(np.float32)
     check_threshold(picture, transform, 2**power, 15.0, seed)
+    check_threshold(picture, transform, 2**power, 15.0, seed, rng.uniform(0.3, 3.0, picture.shape).astype(np.float32))
 
 
-def check_threshold(picture: Array32, transform: Transform, size: int, sigma: float, seed: int) -> None:
+def check_threshold(
+    picture: Array32, transform: Transform, size: int, sigma: float, seed: int, factors: Array32 | None = None
+) -> None:
     """The kernel against the definition, on random groups none of whose coefficients is close to its threshold."""
     side, threshold = transform.patch_size, 2.6
     height, width = picture.shape
@@ -152,8 +167,10 @@ def check_threshold(picture: Array32, transform: Transform, size: int, sigma: fl
     clear = []
     for group in groups:
         means, codes = naive.group_coefficients(naive.patches_at(picture, group, side), transform.matrix)
+        factor = 1.0 if factors is None else np.sqrt(np.mean(factors.ravel()[group].astype(float) ** 2))
         gaps = np.append(
-            np.abs(np.abs(means[1:]) - threshold * sigma), np.abs(np.abs(codes) - limits)[:, limits > 1e-6]
+            np.abs(np.abs(means[1:]) - factor * threshold * sigma),
+            np.abs(np.abs(codes) - factor * limits)[:, limits > 1e-6],
         )
         clear.append(gaps.min(initial=np.inf) > 1e-3)
     groups = groups[clear][:20]
@@ -163,11 +180,16 @@ def check_threshold(picture: Array32, transform: Transform, size: int, sigma: fl
     forward, backward, deviations = patch_coder(transform, WhiteChannel(sigma))
     np.testing.assert_allclose(deviations, sigma * np.linalg.norm(forward, axis=0), rtol=1e-5)
     thresholds = (threshold * deviations).astype(np.float32)
-    kernels.threshold_groups(picture, groups, side, forward, backward, thresholds, total, weights)
+    known = NOTHING if factors is None else factors
+    kernels.threshold_groups(picture, known, groups, side, forward, backward, thresholds, total, weights)
     expected, expected_weights = np.zeros((height, width)), np.zeros(height * width)
     for group in groups:
         estimate, weight = naive.threshold_group(
-            naive.patches_at(picture, group, side), transform.matrix, threshold, sigma
+            naive.patches_at(picture, group, side),
+            transform.matrix,
+            threshold,
+            sigma,
+            None if factors is None else factors.ravel()[group],
         )
         naive.add_at(expected, weight * estimate, group)
         np.add.at(expected_weights, group, weight)
@@ -182,31 +204,71 @@ def check_threshold(picture: Array32, transform: Transform, size: int, sigma: fl
     st.floats(0, 1),
     st.sampled_from([1.0, 20.0, 300.0]),
     st.integers(0, 1000),
+    st.booleans(),
+    st.booleans(),
 )
 def test_ridge_groups_is_the_definition(
-    side: int, size: int, left: float, removed: float, sigma: float, seed: int
+    side: int, size: int, left: float, removed: float, sigma: float, seed: int, uneven: bool, coloured: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     pilot = (128 + 30 * rng.standard_normal((10, 12))).astype(np.float32)
     noisy = (pilot + sigma * rng.standard_normal(pilot.shape)).astype(np.float32)
     current = (noisy + np.float32(removed) * (pilot - noisy)).astype(np.float32)
+    factors = rng.uniform(0.3, 3.0, pilot.shape).astype(np.float32) if uneven else NOTHING
+    noise = SpectralChannel((0.05, 0.5), (sigma, 0.5 * sigma)) if coloured else WhiteChannel(sigma)
+    white = whitening(side, noise)
     rows, columns = rng.integers(0, 11 - side, (6, size)), rng.integers(0, 13 - side, (6, size))
     groups = (rows * 12 + columns).astype(np.int32)
     sums = np.zeros((3, *pilot.shape), dtype=np.float32)
-    kernels.ridge_groups(noisy, current, pilot, groups, side, np.float32(sigma), np.float32(left), *sums)
+    known = np.float32(sigma), np.float32(left)
+    kernels.ridge_groups(noisy, current, pilot, factors, groups, side, white, *known, *sums)
     expected = np.zeros((2, *pilot.shape))
-    uses = np.zeros(pilot.size)
+    weights = np.zeros(pilot.size)
     for group in groups:
-        noisy_patches, current_patches, pilot_patches = (
-            naive.patches_at(picture, group, side) for picture in (noisy, current, pilot)
-        )
-        estimate, remaining = naive.ridge_group(noisy_patches, current_patches, pilot_patches, sigma, left)
-        naive.add_at(expected[0], estimate, group)
-        naive.add_at(expected[1], remaining, group)
-        np.add.at(uses, group, 1)
-    np.testing.assert_array_equal(sums[2].ravel(), uses)
-    covered = naive.spread(uses.reshape(pilot.shape), side)
+        patches = [naive.patches_at(picture, group, side) for picture in (noisy, current, pilot)]
+        own = factors.ravel()[group] if uneven else None
+        matrix = white[: side**2, : side**2].T.astype(float) if white.size else None
+        estimate, remaining, weight = naive.ridge_group(patches[0], patches[1], patches[2], sigma, left, own, matrix)
+        naive.add_at(expected[0], weight * estimate, group)
+        naive.add_at(expected[1], weight * remaining, group)
+        np.add.at(weights, group, weight)
+    np.testing.assert_allclose(sums[2].ravel(), weights, rtol=1e-3, atol=0)
+    covered = naive.spread(weights.reshape(pilot.shape), side)
     np.testing.assert_allclose(sums[:2], expected, rtol=0, atol=0.01 * covered.max() + 2e-5 * sigma * covered.max())
+
+
+@pytest.mark.parametrize("side", [3, 6, 7])
+def test_whitened_patches_have_the_same_noise_in_every_wave(side: int) -> None:
+    """Noise of a spectrum, simulated: its covariance in whitened patches has an even diagonal, and little beside it."""
+    coarse = SpectralChannel((0.05, 0.5), (20.0, 4.0))
+    size = 512
+    f = np.fft.fftfreq(size)
+    radius = np.clip(np.hypot(f[:, None], f[None, :]), 0.05, 0.5)
+    gains = np.exp(np.interp(np.log(radius), np.log((0.05, 0.5)), np.log((20.0, 4.0))))
+    noise = np.fft.ifft2(np.fft.fft2(np.random.default_rng(0).standard_normal((size, size))) * gains).real
+    patches = np.lib.stride_tricks.sliding_window_view(noise, (side, side))[::3, ::3].reshape(-1, side**2)
+    matrix = whitening(side, coarse)
+    assert matrix.shape == (-(-(side**2) // 4) * 4,) * 2
+    whitened = patches @ matrix[: side**2, : side**2]
+    np.testing.assert_allclose(whitened.std(axis=0), coarse.deviation(), rtol=0.08)
+    assert not matrix[side**2 :].any()
+    assert not matrix[:, side**2 :].any()
+
+
+def test_white_noise_is_not_whitened_again() -> None:
+    assert whitening(6, WhiteChannel(20.0)).size == 0
+    assert whitening(6, SpectralChannel((0.5,), (20.0,))).size == 0
+    assert whitening(6, SpectralChannel((0.1, 0.5), (20.0, 5.0), floor=20.0)).size == 0
+
+
+def test_patches_have_the_noise_of_their_mean_level() -> None:
+    noise = SpectralChannel((0.5,), (5.0,), 0.0, (0.0, 100.0), (1.0, 3.0))
+    levels = np.random.default_rng(0).uniform(0, 100, (9, 11)).astype(np.float32)
+    factors = patch_factors([levels], 4, noise)
+    for y in range(9 - 3):
+        for x in range(11 - 3):
+            assert factors[y, x] == pytest.approx(1 + levels[y : y + 4, x : x + 4].mean() / 50, rel=1e-5)
+    assert patch_factors([], 4, WhiteChannel(5.0)).size == 0
 
 
 # Tiles.
@@ -302,7 +364,7 @@ def test_a_threshold_of_zero_keeps_all(camera: NDArray[np.uint8]) -> None:
     noisy = noisy_part(camera, (30, 33), 20.0)
     plane = Plane.whole(noisy)
     groups = find_groups([plane], ReferenceGrid(patch_size=8, stride=4, shift=0, radius=5, group=4), ONE)
-    result = threshold_stage(plane, WhiteChannel(20.0), groups, DCT, 0.0, ONE)
+    result = threshold_stage([plane], WhiteChannel(20.0), groups, DCT, 0.0, ONE)
     np.testing.assert_allclose(result.values, noisy, rtol=0, atol=1e-3)
 
 
@@ -426,6 +488,53 @@ def test_a_stride_that_leaves_gaps_is_refused() -> None:
             TransformSource(Transform.fixed(3)),
             1,
         )
+
+
+# Noise with a spectrum and a level function.
+
+
+def denoised_with(picture: Array32, noise: SpectralChannel, quality: str = "best") -> NDArray[Any]:
+    """A grey picture whose noise is known, by the DCT."""
+    return denoise_pixels(picture, SpectralNoise((noise,)), Request.named(quality, method="dct", jobs=1)).pixels
+
+
+def test_photon_noise_is_removed_as_it_is(camera: NDArray[np.uint8]) -> None:
+    """Knowing how it grows is worth a decibel over its mean deviation."""
+    clean = camera.astype(np.float64)
+    deviations = np.sqrt(3.0 * clean + 20)
+    noisy = (clean + deviations * np.random.default_rng(0).standard_normal(clean.shape)).astype(np.float32)
+    levels = np.linspace(0, 255, 9)
+    mean = float(np.sqrt(np.mean(deviations**2)))
+    factors = np.sqrt(3.0 * levels + 20) / mean
+    known = SpectralChannel((0.5,), (mean,), 0.0, tuple(map(float, levels)), tuple(map(float, factors)))
+    even = replace(known, levels=(), factors=())
+    gains = (
+        psnr(clean, denoised_with(noisy, known).astype(float)),
+        psnr(clean, denoised_with(noisy, even).astype(float)),
+    )
+    assert gains[0] > gains[1] + 0.4
+
+
+def test_coarse_noise_is_removed_by_its_spectrum(camera: NDArray[np.uint8]) -> None:
+    """Noise that grows towards coarse structures, against white noise of the same deviation."""
+    clean = camera.astype(np.float64)
+    coarse = SpectralChannel((0.05, 0.3), (40.0, 2.0))
+    f = np.fft.fftfreq(128)
+    radius = np.clip(np.hypot(f[:, None], f[None, :]), 0.05, 0.3)
+    gains = np.exp(np.interp(np.log(radius), np.log(coarse.frequencies), np.log(coarse.deviations_at)))
+    noise = np.fft.ifft2(np.fft.fft2(np.random.default_rng(0).standard_normal((128, 128))) * gains).real
+    noisy = (clean + noise).astype(np.float32)
+    white = SpectralChannel((0.5,), (coarse.deviation(),))
+    known, flat = (psnr(clean, denoised_with(noisy, model).astype(float)) for model in (coarse, white))
+    assert known > flat + 0.5
+    assert known > psnr(clean, noisy.astype(float)) + 0.5
+
+
+def test_a_flat_spectrum_is_worked_on_as_white_noise(camera: NDArray[np.uint8]) -> None:
+    noisy = noisy_part(camera, (70, 80), 20.0)
+    flat = denoised_with(noisy, SpectralChannel((0.5,), (20.0,)))
+    white: NDArray[Any] = denoise_pixels(noisy, 20.0, Request.named("best", method="dct", jobs=1)).pixels
+    np.testing.assert_allclose(flat, white, rtol=0, atol=0.01)
 
 
 # Settings.

@@ -106,6 +106,8 @@ CASES = [
     Case("paper", False, "float32", 20.0, kind="holes"),
     Case("standard", True, "float32", 20.0, (9, 8), "holes"),
     Case("fast", False, "float32", 0.0, kind="holes"),
+    Case("best", False, "float32", 15.0, LONG, "spectral"),
+    Case("best", True, "uint8", 15.0, LONG, "spectral"),
 ]
 SMALL = [case for case in CASES if min(case.shape) < 10]  # worked on as a whole
 EVERY = pytest.mark.parametrize("case", CASES, ids=str)

@@ -298,10 +298,11 @@ def test_any_number_is_a_sigma() -> None:
         assert survey(ArraySource(pixels), number, Request.named("fast")).noise == expected  # type: ignore[arg-type]
 
 
-def test_best_leaves_noise_that_follows_the_brightness_to_standard() -> None:
+@pytest.mark.parametrize("quality", ["fast", "standard", "best"])
+def test_noise_that_follows_the_brightness_is_left_to_no_other_quality(quality: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (60, 70)).astype(np.uint8)
     photons = SpectralNoise((SpectralChannel((0.5,), (20.0,), 0.0, (0.0, 255.0), (0.5, 1.5)),))
-    plan = survey(ArraySource(pixels), photons, Request.named("best"))
-    assert plan.quality == "standard"
-    assert any("best" in sentence and "standard" in sentence for sentence in plan.warnings)
-    assert survey(ArraySource(pixels), 20.0, Request.named("best")).quality == "best"
+    plan = survey(ArraySource(pixels), photons, Request.named(quality))
+    assert plan.quality == quality
+    assert plan.noise == photons
+    assert not any("bright" in sentence for sentence in plan.warnings)

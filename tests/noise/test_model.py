@@ -197,6 +197,13 @@ class ToyChannel:
             return None
         return np.asarray(np.maximum(levels + self.zero, 1.0) / self.level, dtype=np.float32)
 
+    @property
+    def coarse_excess(self) -> float:
+        return 0.0
+
+    def stabilised(self, levels: NDArray[Any]) -> NDArray[Any]:
+        return levels if self.level is None else np.asarray(self.level * np.log(np.maximum(levels + self.zero, 1.0)))
+
     def scaled(self, strength: float) -> "ToyChannel":
         return replace(self, sigma=strength * self.sigma)
 

@@ -58,6 +58,29 @@ def test_levels_are_interpolated_and_held_beyond_the_knots() -> None:
     assert COARSE.level_factors(np.zeros(2)) is None
 
 
+def test_stabilised_levels_have_the_same_noise_everywhere() -> None:
+    """Their slope is one over the factor at every level, beyond the knots too; without knots nothing is bent."""
+    channel = SpectralChannel((0.5,), (1.0,), 0.0, (10.0, 20.0, 90.0), (0.2, 1.0, 3.0))
+    levels = np.linspace(-50, 200, 5001)
+    slopes = np.gradient(channel.stabilised(levels), levels)
+    factors = channel.level_factors(levels)
+    assert factors is not None
+    np.testing.assert_allclose(slopes * factors, 1.0, rtol=0.05)
+    assert channel.stabilised(levels.astype(np.float32)).dtype == np.float32
+    for even in (COARSE, WhiteChannel(3.0)):
+        np.testing.assert_array_equal(even.stabilised(levels), levels)
+
+
+def test_the_coarse_excess_is_that_of_the_power_beyond_a_patch() -> None:
+    assert WhiteChannel(100.0).coarse_excess == 0
+    assert SpectralChannel((0.5,), (7.0,)).coarse_excess == 0
+    assert SpectralChannel((0.01, 0.5), (5.0, 9.0)).coarse_excess == 0
+    twice = SpectralChannel((0.5 / 11, 2 / 11), (10.0, 5.0))
+    assert twice.coarse_excess == pytest.approx(0.75)
+    assert replace(twice, floor=11.0).coarse_excess == 0
+    assert twice.scaled(3.0).coarse_excess == pytest.approx(0.75)
+
+
 def test_json_there_and_back_and_a_line_for_a_person() -> None:
     model = SpectralNoise((SpectralChannel((0.1, 0.5), (9.0, 3.0), 2.0, (0.0, 255.0), (2.0, 1.0)),) * 3)
     assert model_from_json(json.loads(json.dumps(model.to_json()))) == model

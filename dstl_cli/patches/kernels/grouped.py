@@ -269,16 +269,31 @@ def haar(rows, steps):
 
 
 @compiled(fastmath=FAST)
-def threshold_groups(noisy, groups, side, forward, backward, thresholds, total, weights):
+def group_power(flat_factors, corners):
+    """Mean of the squared factors of a group's patches, by which its noise is stronger; 1 where there are none."""
+    if flat_factors.size == 0:
+        return np.float32(1)
+    power = np.float32(0)
+    for k in range(corners.size):
+        factor = flat_factors[corners[k]]
+        power += factor * factor
+    return power / np.float32(corners.size)
+
+
+@compiled(fastmath=FAST)
+def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds, total, weights):
     """Denoise groups by hard thresholds: code each patch, Haar along the group, threshold, and all the way back.
 
-    noisy: (h, w) float32; groups: (G, K) int32, K a power of two above 1; forward (n, m), backward (m, n): patches as
+    noisy: (h, w) float32; factors: (h, w), by what the noise of the patch at a corner is stronger, or (0, 0) where it
+    is the same everywhere; groups: (G, K) int32, K a power of two above 1; forward (n, m), backward (m, n): patches as
     rows to codes and back, code 0 the patch mean, whose group mean is always kept; thresholds: (m,). n and m are
     multiples of 4: what is beyond the pixels of a patch is zero.
-    Adds the patches to `total` (h, w), weighted by 1 / coefficients kept, and the weights to `weights` at the corners.
+    Adds the patches to `total` (h, w), weighted by 1 / (coefficients kept times the power of the group's noise), and
+    the weights to `weights` at the corners.
     """
     width = noisy.shape[1]
     flat_noisy, flat_total, flat_weights = noisy.ravel(), total.ravel(), weights.ravel()
+    flat_factors = factors.ravel()
     size = groups.shape[1]
     steps = 2 ** np.arange(round(np.log2(size)))
     patches = np.zeros((forward.shape[0], size), np.float32)
@@ -286,6 +301,8 @@ def threshold_groups(noisy, groups, side, forward, backward, thresholds, total, 
     estimates = np.empty((size, forward.shape[0]), np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
+        power = group_power(flat_factors, corners)
+        factor = np.sqrt(power)
         gather(flat_noisy, width, side, corners, 0, patches)
         multiply(patches, 0, forward, codes)
         haar(codes, steps)
@@ -294,13 +311,13 @@ def threshold_groups(noisy, groups, side, forward, backward, thresholds, total, 
         kept = 1
         for k in range(size):
             for j in range(thresholds.size):
-                keep = abs(codes[k, j]) > thresholds[j]
+                keep = abs(codes[k, j]) > factor * thresholds[j]
                 kept += keep
                 codes[k, j] = codes[k, j] if keep else np.float32(0)
         codes[0, 0] = mean
         haar(codes, steps[::-1])
         multiply(codes.T, 0, backward, estimates)
-        weight = np.float32(1) / np.float32(kept)
+        weight = np.float32(1) / (np.float32(kept) * power)
         scatter(estimates.T, weight, width, side, corners, flat_total)
         for k in range(size):
             flat_weights[corners[k]] += weight
@@ -319,19 +336,26 @@ def subtract_means(rows, means):
 
 
 @compiled(fastmath=FAST)
-def ridge_groups(noisy, current, pilot, groups, side, sigma, noise_kept, estimate, remaining, uses):
+def ridge_groups(
+    noisy, current, pilot, factors, groups, side, whitening, sigma, noise_kept, estimate, remaining, weights
+):
     """Denoise groups by a ridge combination of their patches, with the pilot in the place of the clean picture.
 
     noisy, current, pilot: (h, w) float32; current is `noisy` with part of its noise removed. t, the share of the noise
     of deviation sigma that is still in a group, follows from what was removed. With P and Y the patches of pilot and
     current as columns (n, K), without their group means, the denoised patches are
         Y P' (P P' + n (t sigma)^2 I)^-1 P  +  the group mean of current.
-    Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, and ones to `uses`
-    at the corners.
+    factors: (h, w), by what the noise of the patch at a corner is stronger, or (0, 0): with D their squares,
+        Y D^-1 P' (P D^-1 P' + n (t sigma)^2 I)^-1 P.
+    whitening: V' (m, m), P is then V P, or (0, 0). m is n or the next multiple of 4.
+    Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, both with the weight
+    1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known best; and the weights to
+    `weights` at the corners.
     """
     width = current.shape[1]
     flat_noisy, flat_current, flat_pilot = noisy.ravel(), current.ravel(), pilot.ravel()
-    flat_estimate, flat_remaining, flat_uses = estimate.ravel(), remaining.ravel(), uses.ravel()
+    flat_estimate, flat_remaining, flat_weights = estimate.ravel(), remaining.ravel(), weights.ravel()
+    flat_factors = factors.ravel()
     n = side * side
     m = (n + 3) // 4 * 4  # rows n to m are zeros
     size = groups.shape[1]
@@ -339,20 +363,32 @@ def ridge_groups(noisy, current, pilot, groups, side, sigma, noise_kept, estimat
     means = np.empty(2 * m, np.float32)
     system = np.empty((m, 2 * m), np.float32)  # [P P' | P Y']
     clean = np.empty((m, size), np.float32)
+    weighted = np.empty((2 * m, size), np.float32) if flat_factors.size else patches
     for g in range(groups.shape[0]):
         corners = groups[g]
         gather(flat_pilot, width, side, corners, 0, patches)
         gather(flat_current, width, side, corners, m, patches)
         subtract_means(patches, means)
+        power = group_power(flat_factors, corners)
+        deviation = sigma * np.sqrt(power)
         removed = squared_difference(flat_noisy, flat_current, width, side, corners) / np.float32(n * size)
-        t = max(np.float32(1) - np.sqrt(removed) / sigma, noise_kept + LEAST_NOISE)
-        gram(patches, system)
+        t = max(np.float32(1) - np.sqrt(removed) / deviation, noise_kept + LEAST_NOISE)
+        if whitening.size:
+            multiply(whitening, 0, patches[:m], clean)
+            patches[:m] = clean
+        if flat_factors.size:
+            for k in range(size):
+                weight = np.sqrt(power) / flat_factors[corners[k]]
+                for j in range(2 * m):
+                    weighted[j, k] = weight * patches[j, k]
+        gram(weighted, system)
         trace = np.float32(0)
         for j in range(m):
             trace += system[j, j]
-        penalty = max(np.float32(n) * (t * sigma) ** 2, LEAST_RIDGE * trace)
+        penalty = max(np.float32(n) * (t * deviation) ** 2, LEAST_RIDGE * trace)
         for j in range(m):
             system[j, j] += penalty
+        share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
         solve(system)
         multiply(system, m, patches[:m], clean)
         kept = noise_kept / t
@@ -361,7 +397,7 @@ def ridge_groups(noisy, current, pilot, groups, side, sigma, noise_kept, estimat
             for k in range(size):
                 clean[j, k] += mean
                 patches[j, k] = clean[j, k] + kept * (patches[m + j, k] + mean - clean[j, k])
-        scatter(clean, np.float32(1), width, side, corners, flat_estimate)
-        scatter(patches, np.float32(1), width, side, corners, flat_remaining)
+        scatter(clean, share, width, side, corners, flat_estimate)
+        scatter(patches, share, width, side, corners, flat_remaining)
         for k in range(size):
-            flat_uses[corners[k]] += 1
+            flat_weights[corners[k]] += share
