@@ -528,7 +528,7 @@ def _ramp(value: float, nothing: float, all_of_it: float) -> float:
     return min(max((value - nothing) / (all_of_it - nothing), 0.0), 1.0)
 
 
-def _evidence(fine: Reading, coarse: Reading, *, grey: bool, hints: Hints = NO_HINTS) -> float:
+def _evidence(fine: Reading, coarse: Reading, *, grey: bool, hints: Hints) -> float:
     """Probability that a picture with these readings of the two finest scales is noisy.
 
     Noise is cut off steeply at the finest scale and flat below, textures and blurred pictures have one slope
