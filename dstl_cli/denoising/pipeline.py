@@ -12,6 +12,7 @@ from dstl_cli.base.scratch import Memory
 from dstl_cli.base.threads import Execution, available_cores, one_blas_thread
 from dstl_cli.denoising.plan import Plan, with_base_apart
 from dstl_cli.denoising.survey import Request, survey
+from dstl_cli.noise.blind import NO_HINTS, Hints
 from dstl_cli.noise.model import NoiseModel
 from dstl_cli.pixels.colour import from_channels
 from dstl_cli.pixels.depth import Depth
@@ -64,10 +65,11 @@ def denoise_pixels(
     *,
     depth: Depth | None = None,
     progress: Progress | None = None,
+    hints: Hints = NO_HINTS,
 ) -> Denoised:
-    """Denoise a grey (H, W) or RGB (H, W, 3) picture; dtype and shape stay. For noise and depth see `survey`."""
+    """Denoise a grey (H, W) or RGB (H, W, 3) picture; dtype and shape stay. For noise, depth and hints see `survey`."""
     source = ArraySource(pixels)
-    plan = survey(source, noise, request, depth=depth)
+    plan = survey(source, noise, request, depth=depth, hints=hints)
     result = np.empty(pixels.shape, plan.depth.dtype)
     for box, part in denoised_rows(source, plan, request.jobs, progress=progress, memory=request.memory):
         result[box.top : box.bottom] = part

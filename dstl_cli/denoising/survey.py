@@ -12,7 +12,7 @@ from dstl_cli.base.scratch import Memory
 from dstl_cli.base.threads import available_cores, one_blas_thread
 from dstl_cli.denoising.plan import Plan, Statistics, TransformSource, with_base_apart
 from dstl_cli.denoising.qualities import QUALITIES, Quality
-from dstl_cli.noise.blind import estimate_model
+from dstl_cli.noise.blind import NO_HINTS, Hints, estimate_model
 from dstl_cli.noise.model import NoiseModel, WhiteNoise
 from dstl_cli.pixels.colour import BASIS, channel_count, check_finite, check_shape, is_grey
 from dstl_cli.pixels.depth import Depth
@@ -74,18 +74,20 @@ def survey(
     *,
     depth: Depth | None = None,
     seen: Statistics | None = None,
+    hints: Hints = NO_HINTS,
 ) -> Plan:
     """The plan for a grey (H, W) or RGB (H, W, 3) picture.
 
     noise: a model of it, in units of the depth; or the deviation of white noise, on the 0-255 scale for depths that
     have it, in the array's own units for others; None: it is estimated. One transform, learnt on the luminance, serves
     all channels. depth: what the numbers mean where the dtype does not tell it. seen: what `look_at` told, if it did.
+    hints: what the file says, for the estimate.
     """
     own = depth or Depth.of(source.dtype)
     told = noise if noise is None or isinstance(noise, NoiseModel) else check_sigma(float(noise))
     seen = seen or look_at(source, own, keep_invalid=request.keep_invalid)
     grey = sample_for_noise(source, seen, request.settings.seed)
-    model, warnings = _model_of(grey, told, own, request.noise_kind)
+    model, warnings = _model_of(grey, told, own, request.noise_kind, hints)
     model = model.scaled(request.strength, request.chroma_strength)
     scaled = own.for_sigma(max(model.sigmas) * own.sigma_unit)
     largest = max(abs(seen.smallest), abs(seen.largest)) / scaled.unit
@@ -108,10 +110,11 @@ def survey(
 
 
 def noise_of(
-    source: PixelSource, request: Request, seen: Statistics, depth: Depth
+    source: PixelSource, request: Request, seen: Statistics, depth: Depth, hints: Hints = NO_HINTS
 ) -> tuple[NoiseModel, tuple[str, ...]]:
     """The noise that is found in a picture, in units of its depth and before any strength, and what to say about it."""
-    return _model_of(sample_for_noise(source, seen, request.settings.seed), None, depth, request.noise_kind)
+    sample = sample_for_noise(source, seen, request.settings.seed)
+    return _model_of(sample, None, depth, request.noise_kind, hints)
 
 
 def sample_for_noise(source: PixelSource, seen: Statistics, seed: int) -> Pixels:
@@ -123,13 +126,12 @@ def sample_for_noise(source: PixelSource, seen: Statistics, seed: int) -> Pixels
 
 
 def _model_of(
-    sample: Pixels, noise: float | NoiseModel | None, depth: Depth, kind: str
+    sample: Pixels, noise: float | NoiseModel | None, depth: Depth, kind: str, hints: Hints
 ) -> tuple[NoiseModel, tuple[str, ...]]:
     """The noise of a sample in units of the depth, given or else estimated, and what to say about the estimate."""
     channels = channel_count(sample)
     if noise is None:
-        with one_blas_thread():  # the same bits however many there are
-            return estimate_model(sample, depth, kind=kind)
+        return estimate_model(sample, depth, kind=kind, hints=hints)
     if isinstance(noise, float):
         return WhiteNoise((noise / depth.sigma_unit,) * channels), ()
     if len(noise.sigmas) not in (1, channels):

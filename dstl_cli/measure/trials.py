@@ -20,6 +20,7 @@ from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.survey import Request
 from dstl_cli.measure import metrics
+from dstl_cli.noise.blind import NO_HINTS, Hints
 from dstl_cli.noise.synthetic import SyntheticNoise, add_noise
 from dstl_cli.pixels.colour import check_pixels
 from dstl_cli.pixels.depth import WHITE, Depth
@@ -168,11 +169,12 @@ def noise_trials(
     *,
     noisy: Pixels | None = None,
     depths: Depths = (None, None),
+    hints: Hints = NO_HINTS,
 ) -> Iterator[Measurement]:
     """Denoise and measure a noisy picture, given or made of the clean one, for each case, repeat and configuration.
 
     It is denoised as `dstl denoise` would the file, and clipped where it is measured, if its depth has limits.
-    depths: what the numbers of both mean where their dtypes do not tell it.
+    depths: what the numbers of both mean where their dtypes do not tell it. hints: what the noisy one's file says.
     """
     check_pair(clean, clean if noisy is None else noisy)
     truth = with_white_at_255(clean, measures.peak, depth=depths[0])
@@ -191,7 +193,7 @@ def noise_trials(
         for label, request in plan.configurations:
             start = perf_counter()
             share = part_of(progress, done, total)
-            result = denoise_pixels(pixels, sigma, request, depth=depth, progress=share)
+            result = denoise_pixels(pixels, sigma, request, depth=depth, progress=share, hints=hints)
             known = trial | {"method": label, "seconds": perf_counter() - start}
             denoised = with_white_at_255(result.pixels, measures.peak, depth=depth)
             done += 1

@@ -7,8 +7,9 @@ frequency, and its change with brightness. Three questions follow:
 * Does it follow the level? Then a line a x + b through the variances at the highest frequencies is its level function.
 * Is it coloured, as after demosaicing, resampling or JPEG? Where the calm blocks look like Gaussian noise, they are
   believed; where they do so at the coarser scale alone, as JPEG leaves that as it was, their strength is. Elsewhere
-  textures are taken for noise easily, and cameras differ far less than textures: the evidence for noise decides how
-  much comes in, and the amplitude is drawn towards what cameras have.
+  textures are taken for noise easily, and cameras differ far less than textures: the evidence for noise, to
+  which the ISO number in the file belongs, decides how much comes in, and the amplitude is drawn towards what cameras
+  have.
 """
 
 import math
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from dstl_cli.base.threads import one_blas_thread
 from dstl_cli.noise.estimate import LOWER_RATIO, NoiseEstimate, estimate_channels, joint_warnings
 from dstl_cli.noise.model import NoiseModel, SpectralChannel, SpectralNoise, WhiteNoise
 from dstl_cli.pixels.colour import in_working_basis, working_channel
@@ -94,8 +96,33 @@ STATIONARY_RATIO = 1.1  # ... where that is noise and nothing else: best amplitu
 # the wrong side of one half, and with the clean pictures left out 4 of the 18: hence a ramp that begins low.
 EVIDENCE = (-1.02, 2.61, 0.99, -1.27, -1.64, -0.82)
 GREY_ODDS = 1.5  # grey pictures are seldom a camera's: so much less in the logarithm of the odds
+# So much more for each doubling of the ISO number beyond the neutral one, within a range: at ISO 100 texture is far
+# more probable than noise, and 800 is where the noise of cameras begins to show in JPEG. Chosen, not measured: no
+# pictures with EXIF data were at hand.
+ISO_ODDS, ISO_NEUTRAL, ISO_ODDS_RANGE = 0.8, 800.0, (-3.0, 1.5)
+LARGEST_ISO = 1e7  # more is none
 EVIDENCE_RAMP = (0.1, 0.35)  # probabilities between which noise comes in
 LEAST_AMPLITUDE = 1.0  # grey levels; less is not worth a change
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the file of a picture says that bears on its noise.
+
+    iso: the camera's ISO number; nonsense is as good as None.
+    """
+
+    iso: float | None = None
+
+    @property
+    def odds(self) -> float:
+        """What is added to the logarithm of the odds that a picture is noisy."""
+        if self.iso is None or not 0 < self.iso <= LARGEST_ISO:
+            return 0.0
+        return min(max(ISO_ODDS * math.log2(self.iso / ISO_NEUTRAL), ISO_ODDS_RANGE[0]), ISO_ODDS_RANGE[1])
+
+
+NO_HINTS = Hints()
 
 
 @dataclass(frozen=True)
@@ -148,37 +175,43 @@ class Reading:
 
 
 def estimate_model(
-    sample: Pixels, depth: Depth | None = None, *, kind: str = "auto"
+    sample: Pixels, depth: Depth | None = None, *, kind: str = "auto", hints: Hints = NO_HINTS
 ) -> tuple[NoiseModel, tuple[str, ...]]:
     """The noise of a picture from a sample of it, (H, W) or (H, W, 3), in units of the depth; and what to say of it.
 
-    kind: auto, or white or poisson where it is known to be such.
+    kind: auto, or white or poisson where it is known to be such. hints: they count where the pixels leave a doubt.
     Pictures without a scale (floats, signed and 32-bit numbers) have none that a camera's noise could be told on:
     there only what looks like stationary noise is read, and white noise otherwise.
     """
     own = depth or Depth.of(sample.dtype)
-    estimates = estimate_channels(sample, own)
+    with one_blas_thread():  # products have the same bits however many there are, and the same blocks are chosen
+        estimates = estimate_channels(sample, own)
+        readings = read_scales(sample, own) if kind != "white" else []
     sigmas = [estimate.sigma / own.unit for estimate in estimates]
     white = WhiteNoise(tuple(sigmas if sample.ndim == 2 else in_working_basis(sigmas)))
     model: NoiseModel = white
-    if kind == "auto":
-        model = _coloured(sample, own, estimates, white)
-    elif kind == "poisson" and (readings := read_scales(sample, own)):
+    if kind == "auto" and readings:
+        model = _coloured(readings, _grey_level(sample, own), own, estimates, white, hints)
+    elif kind == "poisson" and readings:
         model = _following_level(readings[0], len(estimates)) or white
     return model, joint_warnings(estimates, *(() if model is white else ("size", "saturation")))
 
 
-def _coloured(sample: Pixels, own: Depth, estimates: list[NoiseEstimate], white: WhiteNoise) -> NoiseModel:
-    """The model where the noise is not white, or JPEG has thinned it out; else the white one."""
-    readings = read_scales(sample, own)
-    if not readings:
-        return white
-    grey, count = _grey_level(sample, own), len(estimates)
+def _coloured(
+    readings: list[Reading],
+    grey: float,
+    own: Depth,
+    estimates: list[NoiseEstimate],
+    white: WhiteNoise,
+    hints: Hints,
+) -> NoiseModel:
+    """The model where the noise is not white, or JPEG has thinned it out; else the white one. grey: a grey level."""
+    count = len(estimates)
     before_jpeg = _before_jpeg(readings[0], white.sigmas[0], grey)
     if before_jpeg and _following_level(readings[0], count) is None:
         return WhiteNoise((before_jpeg,) * len(white.sigmas))
     agrees = all(e.lower <= LOWER_RATIO * e.fine and e.sigma >= LEAST_READ * grey * own.unit for e in estimates)
-    if agrees and sample.ndim == 3:
+    if agrees and count == 3:
         white = _with_correlated_colours(white, readings[0])
     if agrees or _looks_white(readings[0], grey):
         return _following_level(readings[0], count) or _not_of_the_weakest(white, readings[0])
@@ -186,7 +219,7 @@ def _coloured(sample: Pixels, own: Depth, estimates: list[NoiseEstimate], white:
         return white
     if _looks_gaussian(readings[0]):
         return _believed(readings)
-    camera = _camera_noise(readings, count) if own.scaled else None
+    camera = _camera_noise(readings, count, hints) if own.scaled else None
     return camera or white
 
 
@@ -455,17 +488,18 @@ def _grown(frequency: float, deviation: float, growth: float = GROWTH) -> list[t
     return [(frequency / 2**k, deviation * 2 ** (growth * k)) for k in (4, 3, 2, 1, 0)]
 
 
-def _camera_noise(readings: list[Reading], channels: int) -> SpectralNoise | None:
+def _camera_noise(readings: list[Reading], channels: int, hints: Hints) -> SpectralNoise | None:
     """The noise of a camera's JPEG, as far as there is evidence for it; None where there is none.
 
     Its floor is as high as its amplitude: the tails of what JPEG left of the fine noise reach that far.
     """
-    stationary = _stationary(readings[1])
-    probability = max(_evidence(readings[0], readings[1], grey=channels == 1), _wiped_out(readings[0], readings[1]))
+    fine, coarse = readings[:2]
+    stationary = _stationary(coarse)
+    probability = max(_evidence(fine, coarse, grey=channels == 1, hints=hints), _wiped_out(fine, coarse))
     share = max(_ramp(probability, *EVIDENCE_RAMP), stationary)
     ratio, exponent = np.interp(stationary, (0.0, 1.0), (BAND_RATIO, STATIONARY_RATIO)), CAMERA_PULL
     exponent += (1 - CAMERA_PULL) * stationary
-    read = float(ratio) * readings[1].level(4, 6.5, robust=True)
+    read = float(ratio) * coarse.level(4, 6.5, robust=True)
     amplitude = share * CAMERA * (max(read, 1e-3) / CAMERA) ** exponent
     if amplitude < LEAST_AMPLITUDE:
         return None
@@ -499,16 +533,16 @@ def _ramp(value: float, nothing: float, all_of_it: float) -> float:
     return min(max((value - nothing) / (all_of_it - nothing), 0.0), 1.0)
 
 
-def _evidence(fine: Reading, coarse: Reading, *, grey: bool) -> float:
+def _evidence(fine: Reading, coarse: Reading, *, grey: bool, hints: Hints) -> float:
     """Probability that a picture with these readings of the two finest scales is noisy.
 
     Noise is cut off steeply at the finest scale and flat below, textures and blurred pictures have one slope
     everywhere: the difference of the slopes, by means and by medians. The robust amplitude is near that of cameras.
-    Noise is everywhere in the calm blocks, so that its tails are light.
+    Noise is everywhere in the calm blocks, so that its tails are light. What the file says comes on top.
     """
     amplitude = math.log(max(coarse.level(4, 6.5, robust=True), 0.3) / 8)
     curved = min(max(fine.slope() - coarse.slope(), -1.0), 1.5)
     curved_robust = min(max(fine.slope(robust=True) - coarse.slope(robust=True), -1.0), 1.5)
     features = (1.0, curved, curved_robust, amplitude, amplitude**2, math.log(max(coarse.tails, 1.0) / 5))
     odds = sum(w * f for w, f in zip(EVIDENCE, features, strict=True)) - (GREY_ODDS if grey else 0.0)
-    return 1 / (1 + math.exp(-odds))
+    return 1 / (1 + math.exp(-odds - hints.odds))

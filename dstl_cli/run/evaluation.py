@@ -9,12 +9,14 @@ from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.errors import DstlError, UsageProblem, refusals
 from dstl_cli.measure import trials
+from dstl_cli.noise.blind import NO_HINTS
 from dstl_cli.picture.inputs import Input, find_inputs
 from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.report.exhibits import Exhibit, page_budget
 from dstl_cli.report.page import Report
 from dstl_cli.run.collections import NO_SUFFIX
+from dstl_cli.run.files import hints_of
 
 Pair = tuple[Input, Input | None]  # a clean picture and what is compared with it, if not the clean one with noise
 
@@ -142,6 +144,7 @@ class Evaluation:
         count = len(picture.specs)
         if partner is not None and len(partner.specs) != count:
             raise DstlError(f"{picture.name} has {count} pages and {partner.name} {len(partner.specs)}.")
+        hints = NO_HINTS if partner is None else hints_of(partner)
         rows, exhibits = [], []
         titles: dict[tuple[str | None, int | None], str] = {}
         for page, spec in enumerate(picture.specs, start=1):
@@ -160,7 +163,10 @@ class Evaluation:
             if self.plan is not None:
                 share = part_of(progress, page - 1, count)
                 measurements = trials.noise_trials(
-                    *(name, page, clean, self.plan, self.measures, share), noisy=other_page, depths=(depth, theirs)
+                    *(name, page, clean, self.plan, self.measures, share),
+                    noisy=other_page,
+                    depths=(depth, theirs),
+                    hints=hints,
                 )
             elif other_page is not None:
                 compared = trials.measure_pair(*(name, page, clean, other_page, self.measures), depths=(depth, theirs))

@@ -19,9 +19,11 @@ from dstl_cli.denoising import pipeline
 from dstl_cli.denoising.pipeline import DenoiseRecord, denoised_rows
 from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.errors import DstlError, refusals
+from dstl_cli.noise.blind import Hints
 from dstl_cli.noise.model import NoiseModel
 from dstl_cli.picture.crop import cropped
 from dstl_cli.picture.formats import FORMATS, format_to_write
+from dstl_cli.picture.formats.exif import exif_iso
 from dstl_cli.picture.inputs import Input, Job, Selection
 from dstl_cli.picture.model import ImageInfo, Page, Picture
 from dstl_cli.picture.read import read_picture
@@ -169,7 +171,7 @@ class DenoiseRun:
             compare = opened(_derived(result, "comparison", 3), job.compare) if job.compare else None
             for index in range(len(picture.specs)):
                 source = PageSource(picture, index)
-                plan = survey(source, self._noise_of(job, index), request, depth=source.depth)
+                plan = survey(source, self._noise_of(job, index), request, depth=source.depth, hints=source.hints)
                 if index == 0 and self.save_transform is not None and plan.transform is None:
                     name = display_name(self.save_transform)
                     raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
@@ -238,6 +240,7 @@ class PageSource:
         spec = picture.specs[index]
         self.shape, self.dtype = spec.shape, spec.dtype
         self.depth = Depth.of(spec.dtype, spec.bits)
+        self.hints = hints_of(picture)
         if spec.height * spec.width <= pipeline.STRIP_PIXELS:
             picture.page(index)  # stays at hand
 
@@ -248,6 +251,11 @@ class PageSource:
     def part(self, box: Box) -> Page:
         """The colours in a box, and the samples beside them."""
         return self._picture.window(self._index, box.rows, box.columns)
+
+
+def hints_of(picture: Picture) -> Hints:
+    """What the file of a picture says that bears on its noise."""
+    return Hints(iso=exif_iso(picture.metadata.exif))
 
 
 def is_small(item: Input) -> bool:

@@ -72,8 +72,8 @@ def noise_of_page(item: Input, picture: Picture, index: int, *, seed: int = 0, f
     depth = source.depth
     seen = look_at(source, depth, keep_invalid=picture.allows_invalid)
     sample = sample_for_noise(source, seen, seed)
-    with one_blas_thread():  # as where it is denoised: the last bits are the same
-        model, warnings = estimate_model(sample, depth)
+    model, warnings = estimate_model(sample, depth, hints=source.hints)
+    with one_blas_thread():
         flat = flat_field_noise(sample, depth) if flat_fields else None
     largest = max(abs(seen.smallest), abs(seen.largest)) / depth.unit
     found = flat is not None or effective_sigma(max(model.sigmas), largest) > 0

@@ -77,7 +77,8 @@ def make_preview(
     with refusals(name, "cannot be denoised"):
         source = PageSource(picture, 0)
         seen = look_at(source, source.depth)
-        model, warnings = noise_of(source, request, seen, source.depth) if noise is None else (noise, ())
+        found = noise_of(source, request, seen, source.depth, source.hints) if noise is None else (noise, ())
+        model, warnings = found
         box = part or telling_box(block_means(source), source.shape, (seen.smallest, seen.largest))
         plans, parts = _denoised(source, model, variants(request), box, seen, progress)
     if plans[0].transform is None:

@@ -1,15 +1,21 @@
 """The blind estimate: white noise goes to its reader, its level and colour are recognised, clean stays clean."""
 
+import io
+
 import imagecodecs
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
+from PIL import Image
 from scipy.ndimage import gaussian_filter
 from skimage import data
 
-from dstl_cli.noise.blind import estimate_model
+from dstl_cli.noise.blind import Hints, estimate_model
 from dstl_cli.noise.estimate import estimate_sigma
 from dstl_cli.noise.model import SpectralNoise, WhiteNoise
+from dstl_cli.noise.synthetic import camera_jpeg
 from dstl_cli.pixels.depth import Depth
 
 
@@ -122,3 +128,48 @@ def test_any_size_and_dtype_has_an_answer(shape: tuple[int, ...], dtype: str) ->
         sigmas = estimate_model(pixels)[0].sigmas
         assert len(sigmas) == (3 if len(shape) == 3 else 1)
         assert np.isfinite(sigmas).all()
+
+
+def jpeg(pixels: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
+    """The pixels after JPEG."""
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "JPEG", quality=quality)
+    return np.asarray(Image.open(stream))
+
+
+# The ISO number
+
+
+@pytest.mark.parametrize(("name", "quality"), [("chelsea", 75), ("camera", 90)])
+def test_the_higher_the_iso_number_the_more_noise_is_found(name: str, quality: int) -> None:
+    pixels = jpeg(getattr(data, name)(), quality)
+    numbers = [1, 400, 800, 1600, 1e7]
+    sigmas = [estimate_model(pixels, hints=Hints(iso))[0].sigmas[0] for iso in numbers]
+    assert sigmas == sorted(sigmas)
+    assert sigmas[0] < sigmas[-1]
+    assert sigmas[numbers.index(800)] == estimate_model(pixels)[0].sigmas[0]
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True), st.floats(1e-3, 1e7), st.floats(1e-3, 1e7))
+def test_a_number_moves_the_odds_one_way_and_so_far_and_nonsense_does_not(any_: float, one: float, two: float) -> None:
+    assert -3 <= Hints(any_).odds <= 1.5
+    assert Hints(800).odds == 0
+    assert Hints(min(one, two)).odds <= Hints(max(one, two)).odds
+    for nonsense in (None, 0, -100, 1.1e7, np.nan, np.inf, 2**64):
+        assert Hints(nonsense).odds == 0
+
+
+@pytest.mark.parametrize("iso", [100, 102400])
+def test_noise_that_the_pixels_tell_is_what_it_is_at_any_iso_number(iso: float) -> None:
+    rng, rows = np.random.default_rng(0), np.linspace(60, 160, 512)[:, None]
+    white = rng.normal(0, 40, (514, 514))
+    coarse = np.mean([white[i : i + 512, j : j + 512] for i in range(3) for j in range(3)], axis=0)
+    pictures = {
+        "white": data.camera() + rng.normal(0, 10, (512, 512)),
+        "photons": rng.poisson(data.camera() / 255 * 100) * 2.55,
+        "coarse": rows + coarse,
+        "plain at the coarser scale": np.asarray(Image.open(io.BytesIO(camera_jpeg(data.rocket(), 6400, seed=0)))),
+    }
+    for name, values in pictures.items():
+        pixels = bytes_of(values)
+        assert estimate_model(pixels, hints=Hints(iso)) == estimate_model(pixels), name

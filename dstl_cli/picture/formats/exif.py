@@ -16,6 +16,8 @@ X_RESOLUTION, Y_RESOLUTION, RESOLUTION_UNIT = 282, 283, 296
 WIDTH_TAGS, HEIGHT_TAGS = (256, 0xA002), (257, 0xA003)  # of the picture, in a main and in an EXIF directory
 _COPY_PLACES = ((513, 514), (273, 279))  # where a small copy lies and how long it is: as JPEG, and as strips
 _ENTRY_BYTES = 12  # tag, type, count and value
+_ISO_TAGS = (0x8827, 0x8831, 0x8832, 0x8833)  # the usual one of 16 bits, and three of 32 for what that cannot hold
+_ISO_BEYOND = 65_535  # what it says there
 _PICTURE_TAGS = (DESCRIPTION, MAKE, MODEL, ORIENTATION, SOFTWARE, DATE, ARTIST, COPYRIGHT)
 
 
@@ -30,6 +32,13 @@ def parse_exif(blob: bytes | None) -> Ifd:
 def exif_dpi(blob: bytes | None) -> tuple[float, float] | None:
     """The dots per inch an EXIF block states."""
     return resolution_dpi(parse_exif(blob))
+
+
+def exif_iso(blob: bytes | None) -> int | None:
+    """The ISO number of the camera that an EXIF block states; None where it states none."""
+    ifd = parse_exif(blob).children.get(EXIF_TAG, Ifd({}))
+    stated = [number for tag in _ISO_TAGS if (number := ifd.number(tag, 0)) > 0]
+    return next((number for number in stated if number != _ISO_BEYOND), stated[0] if stated else None)
 
 
 def resolution_dpi(ifd: Ifd) -> tuple[float, float] | None:
