@@ -66,6 +66,26 @@ def test_the_examples_of_a_document_run(document: str, workplace: Path) -> None:
         assert [line for line in lines if CliRunner().invoke(app, shlex.split(line)).exit_code != 0] == []
 
 
+def commands(document: str) -> list[str]:
+    """The dstl commands of a document's indented lines, without their comments."""
+    text = (PROJECT / document).read_text(encoding="utf-8")
+    return re.findall(r"^ {4,6}dstl (.*)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/photographs.md", "docs/microscopy.md"])
+def test_the_commands_of_a_document_run(document: str, workplace: Path) -> None:
+    """Those on the sample pictures, or all where the document makes its pictures by its own python block."""
+    lines = commands(document)
+    if document == "docs/microscopy.md":
+        for _, code in python_blocks(document):
+            exec(compile(code, document, "exec"), {"__name__": "example"})
+    else:
+        lines = [line for line in lines if "sample_images/" in line]
+    assert lines
+    failed = [line for line in lines if CliRunner().invoke(app, shlex.split(line, comments=True)).exit_code != 0]
+    assert failed == []
+
+
 @pytest.mark.parametrize("module", ["dstl_cli.api", "dstl_cli.measure.metrics", "dstl_cli.transforms.transform"])
 def test_the_examples_of_docstrings_run(module: str, workplace: Path) -> None:
     outcome = doctest.testmod(import_module(module), optionflags=FLAGS)
