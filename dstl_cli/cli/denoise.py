@@ -282,7 +282,7 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
 
 def _in_short(finished: "DenoisedFile") -> str:
     """What noise was removed."""
-    model = finished.first_page.plan.noise
+    model = finished.first_page.plan.noise_as_told
     if finished.unchanged:
         return "no noise found: copied unchanged; --sigma 8 would remove some all the same"
     white = f"sigma {finished.sigma:.3g}" if model.kind == "white" else model.describe()

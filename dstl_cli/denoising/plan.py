@@ -166,6 +166,11 @@ class Plan:
         """The settings that count, by name."""
         return QUALITIES[self.quality].facts(self.settings)
 
+    @property
+    def noise_as_told(self) -> NoiseModel:
+        """The noise in the units in which deviations are told: on the 0-255 scale, or in the picture's own."""
+        return self.noise.in_units(1 / self.depth.sigma_unit)
+
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON can hold it; of the transform what is measured of it."""
         return {

@@ -78,7 +78,12 @@ HIDING = (0.25, 2.5)  # of the picture's contrast: from so much noise on, a coar
 # pictures with simulated photons (up to 1.7 dB, at worst -0.2) and twelve micrographs (up to 0.3 dB)
 PINBALL = 0.35  # quantile of the line through the bins' variances: texture only adds
 
-GAUSSIAN_TAILS, GAUSSIAN_SPREAD = 3.5, 0.42  # calm blocks of wide-field micrographs: 3.1, 0.30; of grass: 4.7, 0.64
+GAUSSIAN_TAILS, GAUSSIAN_SPREAD = 3.5, 0.46  # calm blocks of wide-field micrographs: 3.1, 0.30; of grass: 4.7, 0.64
+LEVEL_TAILS, LEVEL_SLOPE = (
+    3.35,
+    1.3,
+)  # in bins of brightness: simulated cameras at ISO 25600: 3.1 to 3.3, 0.9 to 1.1; of
+# forty clean photographs one, with noise of 1.6
 REFERENCE = 5.2 / (4 * BLOCK)  # cycles per pixel: the band of the first coarser scale that is believed
 GROWTH = 0.3  # towards coarse scales a camera's noise grows as f^-0.3 at most (measured: 1.2 to 1.5 per octave in
 # the raw difference, of which flicker is a part); what grows faster is picture
@@ -159,6 +164,7 @@ class Reading:
     contrast: float  # deviation of the brightness of all blocks
     spread: float  # deviation of the logarithm of the blocks' energies: 0.2 to 0.3 for stationary noise
     tails: float  # kurtosis of the coefficients: 3 for a Gaussian
+    tails_in_bins: float  # the same in most bins of brightness: noise that follows the level is Gaussian there
 
     def level(self, low: float, high: float, *, robust: bool = False, channel: int = 0) -> float:
         """Deviation of a channel, the luminance if no other is named, between two radii."""
@@ -316,8 +322,7 @@ def _read(blocks: _Blocks, bins: int) -> Reading:
         energy = (blocks.powers[calm][:, 0, coarse] / spectrum[0, coarse]).mean(axis=1)
         factors = _level_energies(energy, own, bins)
     finest = blocks.powers[calm][:, 0, RADIUS >= 7].mean(axis=1)
-    band = (RADIUS >= 3) & (RADIUS <= 6)
-    tails = (powers[:, 0, band] ** 2).mean(axis=0) / np.maximum(powers[:, 0, band].mean(axis=0) ** 2, least**2)
+    middle = powers[:, 0, (RADIUS >= 3) & (RADIUS <= 6)]
     return Reading(
         spectrum=spectrum,
         robust=np.median(powers, axis=0) / CHI_MEDIAN,
@@ -328,8 +333,14 @@ def _read(blocks: _Blocks, bins: int) -> Reading:
         darkest=float(blocks.brightness.min()),
         contrast=float(blocks.brightness[blocks.usable].std()),
         spread=float(np.std(np.log(np.maximum(energies[calm], 1e-6)))),
-        tails=float(np.median(tails)),
+        tails=float(np.median(_kurtosis(middle, least))),
+        tails_in_bins=float(np.median([_kurtosis(middle[own == k], least) for k in np.unique(own)])),
     )
+
+
+def _kurtosis(powers: Array32, least: float) -> Array:
+    """Of every frequency, given squared coefficients (N, m) that are no less than a power."""
+    return np.asarray((powers**2).mean(axis=0) / np.maximum(powers.mean(axis=0) ** 2, least**2))
 
 
 def _calm(blocks: _Blocks, energies: Array, bin_of: NDArray[np.intp], bins: int) -> Flags:
@@ -456,8 +467,9 @@ def _pinball_line(x: Array, y: Array) -> tuple[float, float]:
 
 
 def _looks_gaussian(finest: Reading) -> bool:
-    """Whether the calm blocks are those of stationary Gaussian noise."""
-    return finest.tails < GAUSSIAN_TAILS and finest.spread < GAUSSIAN_SPREAD
+    """Whether the calm blocks are those of stationary Gaussian noise, or of such that follows the level steeply."""
+    in_bins = finest.tails_in_bins < LEVEL_TAILS and finest.slope() < LEVEL_SLOPE
+    return finest.spread < GAUSSIAN_SPREAD and (finest.tails < GAUSSIAN_TAILS or in_bins)
 
 
 def _believed(readings: list[Reading]) -> SpectralNoise:

@@ -154,7 +154,8 @@ def _warnings(image: Image, saturated: float, readings: tuple[float, ...], span:
     if not agree and max(fine, wide) >= SCALES_LEAST * span:
         sentence = (
             f"Fine and coarse scales disagree about the noise (deviation {fine:.3g} between neighbouring pixels, "
-            f"{wide:.3g} over wider distances): it is correlated, or texture covers the whole picture."
+            f"{wide:.3g} over wider distances): it is correlated, or texture covers the whole picture; "
+            "where it is noise, tell how strong it is (--sigma, 8 to 14 for a camera at a high ISO number)."
         )
         yield NoiseWarning("scales", abs(wide - fine), sentence)
 

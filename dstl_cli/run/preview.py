@@ -87,7 +87,7 @@ def make_preview(
     limits = shown_range(noisy)
     middle = plans[STRENGTHS.index(1.0)]
     white = f"sigma {root_mean_square(list(middle.sigmas)):.3g}" if middle.noise.kind == "white" else ""
-    told = white or middle.noise.describe()
+    told = white or middle.noise_as_told.describe()
     tiles: list[Tile | None] = [Tile("noisy", told, to_bytes(noisy, limits))]
     for variant, plan, pixels in zip(variants(request), plans, parts, strict=True):
         tiles.append(Tile(variant.title, _about(variant, plan), to_bytes(pixels, limits)))

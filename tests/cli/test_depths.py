@@ -10,6 +10,7 @@ import pytest
 import tifffile
 from numpy.typing import NDArray
 from running import refused, run, run_process
+from skimage import data
 
 from dstl_cli.base.depths import PIXEL_TYPES
 from dstl_cli.denoising import pipeline
@@ -326,3 +327,15 @@ def test_wrong_words_for_nan_and_pictures_without_a_number(tmp_path: Path) -> No
     refused(run("denoise", tmp_path / "a.npy", "--nan", "drop"), 2, "--nan takes refuse or keep, not 'drop'")
     refused(run("denoise", tmp_path / "a.npy", "--nan", "keep", *FAST), 1, "no pixel that is a finite number")
     assert not (tmp_path / "a_denoised.npy").exists()
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "float32", "uint16"])
+def test_the_noise_is_told_in_the_units_of_sigma(tmp_path: Path, dtype: str) -> None:
+    """Photons: what is said has the number that the JSON has."""
+    photons = np.random.default_rng(0).poisson(data.camera()[::2, ::2] / 4.0)
+    np.save(tmp_path / "photons.npy", (100 * photons).astype(dtype))
+    arguments = ("denoise", tmp_path / "photons.npy", "--quality", "fast", "--noise", "poisson", "--force")
+    told = float(run(*arguments).text.partition("about like white noise of ")[2].split()[0])
+    (record,) = run(*arguments, "--json").report["files"]
+    assert record["noise"] == "spectral"
+    assert told == pytest.approx(record["sigma"], rel=0.06)  # two digits

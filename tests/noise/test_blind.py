@@ -55,7 +55,7 @@ def test_a_kind_that_is_known_is_taken(kind: str) -> None:
     model, _ = estimate_model(photons, Depth.of(photons.dtype), kind=kind)
     assert model.kind == {"white": "white", "poisson": "spectral"}[kind]
     if isinstance(model, WhiteNoise):
-        assert model.sigmas == (estimate_sigma(photons, data_range=(0, 255)).sigma,)
+        assert model.sigmas == pytest.approx((estimate_sigma(photons, data_range=(0, 255)).sigma,))
 
 
 def test_resampled_noise_is_coarse() -> None:
