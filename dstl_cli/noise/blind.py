@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -338,7 +339,7 @@ def _read(blocks: _Blocks, bins: int) -> Reading:
     )
 
 
-def _kurtosis(powers: Array32, least: float) -> Array:
+def _kurtosis(powers: NDArray[np.floating[Any]], least: float) -> Array:
     """Of every frequency, given squared coefficients (N, m) that are no less than a power."""
     return np.asarray((powers**2).mean(axis=0) / np.maximum(powers.mean(axis=0) ** 2, least**2))
 
