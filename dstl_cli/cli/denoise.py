@@ -244,6 +244,7 @@ def _list_plan(run: "DenoiseRun") -> None:
 
 def _share_noise(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool) -> None:
     """Look at all pictures, those done before too, and tell what they share."""
+    from dstl_cli.noise.pool import DISAGREE
     from dstl_cli.run.pooling import share_noise
 
     with progress_bar("noise", shown=not quiet) as (progress, _):
@@ -257,7 +258,10 @@ def _share_noise(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool) 
     for kind, pool in run.shared.pools.items() if not quiet else ():
         count = run.shared.counts[kind]
         who = f"{count} {kind.words} picture{'s' if count > 1 else ''}"
-        say(", ".join(filter(None, (f"Shared: {pool.model.describe()}, from {who}", pool.describe()))))
+        if pool.agreement == DISAGREE:
+            say(f"Nothing is shared by {who}, {pool.describe()}: each has its own noise")
+        else:
+            say(", ".join(filter(None, (f"Shared: {pool.model.describe()}, from {who}", pool.describe()))))
 
 
 def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose: bool) -> None:

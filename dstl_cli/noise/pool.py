@@ -23,6 +23,7 @@ EVEN = 1.001  # strongest over weakest frequency of what is white
 EVEN_LEVELS = 1.15  # strongest over weakest level of what is the same everywhere
 MAD = 1.4826  # deviation of Gaussian numbers over the median of their distances from the middle
 AGREEMENT = ((0.1, "agree well"), (0.3, "agree roughly"))  # up to these spreads
+DISAGREE = "disagree"  # beyond them
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class PooledNoise:
         """The same in words."""
         if self.spread is None:
             return "cannot be compared"
-        return next((words for most, words in AGREEMENT if self.spread <= most), "disagree")
+        return next((words for most, words in AGREEMENT if self.spread <= most), DISAGREE)
 
     def describe(self) -> str:
         """How far they agree, in half a sentence; nothing where there is one."""

@@ -14,7 +14,7 @@ from dstl_cli.errors import DstlError, refusals
 from dstl_cli.noise.blind import estimate_model
 from dstl_cli.noise.flat import flat_field_noise
 from dstl_cli.noise.model import NoiseModel
-from dstl_cli.noise.pool import PooledNoise, pooled, pooled_flat_fields
+from dstl_cli.noise.pool import DISAGREE, PooledNoise, pooled, pooled_flat_fields
 from dstl_cli.picture.inputs import Input, Selection
 from dstl_cli.picture.model import Picture
 from dstl_cli.picture.read import read_picture
@@ -117,9 +117,9 @@ class SharedNoise:
     counts: Mapping[PictureKind, int]  # pages in which noise was found
 
     def model_of(self, source: Input, page: int) -> NoiseModel | None:
-        """The noise of a page; None where nothing was found in any of its kind."""
+        """The noise of a page; None where nothing was found in any of its kind, or too different things."""
         pool = self.pools.get(self.kinds.get((source, page), PictureKind(0, False)))
-        return None if pool is None else pool.model
+        return None if pool is None or pool.agreement == DISAGREE else pool.model
 
     def facts(self) -> list[dict[str, Any]]:
         """What reports tell of it."""

@@ -255,6 +255,17 @@ def test_kinds_share_among_themselves(tmp_path: Path) -> None:
     assert kinds == [(1, "0-255", 2), (1, "of the file", 1), (3, "0-255", 1)]
 
 
+def test_pictures_that_disagree_share_nothing(tmp_path: Path) -> None:
+    """Then each is denoised by what is found in it, as without --noise shared."""
+    saved(tmp_path / "in", a=4, b=10, c=25, d=60)
+    done = shared_run(tmp_path / "in", tmp_path / "out")
+    assert "Nothing is shared by 4 grey pictures, which disagree" in done.text
+    assert "shared," not in done.text.partition("\n")[2]
+    assert run("denoise", tmp_path / "in", "-o", tmp_path / "auto", *DCT).code == 0
+    for path in (tmp_path / "auto").iterdir():
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+
+
 def test_what_cannot_be_shared_is_refused(tmp_path: Path) -> None:
     refused(run("denoise", "-", "--noise", "shared", stdin=b"x"), 2, "standard input")
     refused(run("denoise", tmp_path / "a.png", "--noise", "shared", "--sigma", 20), 2, "--sigma")
