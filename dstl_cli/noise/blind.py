@@ -79,12 +79,9 @@ HIDING = (0.25, 2.5)  # of the picture's contrast: from so much noise on, a coar
 # pictures with simulated photons (up to 1.7 dB, at worst -0.2) and twelve micrographs (up to 0.3 dB)
 PINBALL = 0.35  # quantile of the line through the bins' variances: texture only adds
 
-GAUSSIAN_TAILS, GAUSSIAN_SPREAD = 3.5, 0.46  # calm blocks of wide-field micrographs: 3.1, 0.30; of grass: 4.7, 0.64
-LEVEL_TAILS, LEVEL_SLOPE = (
-    3.35,
-    1.3,
-)  # in bins of brightness: simulated cameras at ISO 25600: 3.1 to 3.3, 0.9 to 1.1; of
-# forty clean photographs one, with noise of 1.6
+GAUSSIAN_TAILS, GAUSSIAN_SPREAD = 3.5, 0.42  # calm blocks of wide-field micrographs: 3.1, 0.30; of grass: 4.7, 0.64
+LEVEL_TAILS, LEVEL_SLOPE, LEVEL_SPREAD = 3.35, 1.3, 0.46  # in bins of brightness simulated cameras at ISO 25600 have
+# 3.1 to 3.3, 0.9 to 1.1 and 0.32 to 0.45; of forty clean photographs one is within, with noise of 1.6
 REFERENCE = 5.2 / (4 * BLOCK)  # cycles per pixel: the band of the first coarser scale that is believed
 GROWTH = 0.3  # towards coarse scales a camera's noise grows as f^-0.3 at most (measured: 1.2 to 1.5 per octave in
 # the raw difference, of which flicker is a part); what grows faster is picture
@@ -224,7 +221,7 @@ def _coloured(
         return _following_level(readings[0], count) or _not_of_the_weakest(white, readings[0])
     if len(readings) < 2:
         return white
-    if _looks_gaussian(readings[0]):
+    if _looks_gaussian(readings[0]) or _gaussian_in_bins(readings[0]):
         return _believed(readings)
     camera = _camera_noise(readings, count, hints) if own.scaled else None
     return camera or white
@@ -468,9 +465,14 @@ def _pinball_line(x: Array, y: Array) -> tuple[float, float]:
 
 
 def _looks_gaussian(finest: Reading) -> bool:
-    """Whether the calm blocks are those of stationary Gaussian noise, or of such that follows the level steeply."""
-    in_bins = finest.tails_in_bins < LEVEL_TAILS and finest.slope() < LEVEL_SLOPE
-    return finest.spread < GAUSSIAN_SPREAD and (finest.tails < GAUSSIAN_TAILS or in_bins)
+    """Whether the calm blocks are those of stationary Gaussian noise."""
+    return finest.tails < GAUSSIAN_TAILS and finest.spread < GAUSSIAN_SPREAD
+
+
+def _gaussian_in_bins(finest: Reading) -> bool:
+    """Whether they are those of coarse Gaussian noise that follows the level steeply."""
+    plain = finest.tails_in_bins < LEVEL_TAILS and finest.slope() < LEVEL_SLOPE
+    return plain and finest.spread < LEVEL_SPREAD
 
 
 def _believed(readings: list[Reading]) -> SpectralNoise:
