@@ -285,6 +285,12 @@ def test_being_ended_by_the_system_is_like_ctrl_c(name: str, deaf: bool, tmp_pat
     """In the middle of writing: no temporary file stays. Shells start background jobs with SIGINT ignored."""
     Image.fromarray(scene()).save(tmp_path / "a.png")
     how = signal.SIG_IGN if deaf else signal.SIG_DFL
+
+    def started() -> None:
+        """As a shell does it, whatever these tests themselves were told to ignore (by nohup)."""
+        signal.signal(signal.SIGINT, how)
+        signal.signal(signal.Signals[name], signal.SIG_DFL)
+
     arguments = ("denoise", str(tmp_path / "a.png"), "--sigma", "20", "--quality", "fast")
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", WRITING, *arguments],
@@ -292,7 +298,7 @@ def test_being_ended_by_the_system_is_like_ctrl_c(name: str, deaf: bool, tmp_pat
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, how),
+        preexec_fn=started,
     ) as process:
         assert process.stderr is not None
         while process.stderr.readline() not in ("writing\n", ""):
