@@ -468,26 +468,26 @@ def gather_colours(noisy, current, pilot, corners, side, sigmas, patches, means,
 
 
 @compiled(fastmath=FAST)
-def combine_axis(patches, axis, penalty, n, turned, system, clean, colours):
+def combine_axis(patches, axis, penalty, n, turned, system, combined, colours):
     """Add to `colours` (3, m, K) Y P' (P P' + penalty I)^-1 P of the patches (3, 2 m, K) along an axis (3,).
 
-    turned: (2 m, K), system: (m, 2 m) and clean: (m, K) are scratch.
+    turned: (2 m, K), system: (m, 2 m) and combined: (m, K) are scratch.
     """
     a, b, c = np.float32(axis[0]), np.float32(axis[1]), np.float32(axis[2])
     for j in range(turned.shape[0]):
         for k in range(turned.shape[1]):
             turned[j, k] = a * patches[0, j, k] + b * patches[1, j, k] + c * patches[2, j, k]
-    m = clean.shape[0]
+    m = combined.shape[0]
     gram(turned, system)
     for j in range(m):
         system[j, j] += penalty
     solve(system)
-    multiply(system, m, turned[:m], clean)
+    multiply(system, m, turned[:m], combined)
     for j in range(n):
         for k in range(turned.shape[1]):
-            colours[0, j, k] += a * clean[j, k]
-            colours[1, j, k] += b * clean[j, k]
-            colours[2, j, k] += c * clean[j, k]
+            colours[0, j, k] += a * combined[j, k]
+            colours[1, j, k] += b * combined[j, k]
+            colours[2, j, k] += c * combined[j, k]
 
 
 @compiled(fastmath=FAST)
@@ -526,7 +526,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, noise_kept, estim
     moments, axes = np.empty((3, 3)), np.empty((3, 3))
     turned = np.empty((2 * m, size), np.float32)
     system = np.empty((m, 2 * m), np.float32)
-    clean = np.empty((m, size), np.float32)
+    combined = np.empty((m, size), np.float32)
     colours = np.empty((3, m, size), np.float32)
     flat_weights = weights.ravel()
     for g in range(groups.shape[0]):
@@ -545,7 +545,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, noise_kept, estim
             penalty = max(np.float32(n) * power, LEAST_RIDGE * trace)
             excess += trace / (np.float32(3 * n) * penalty)
             if trace > FAINT * penalty:
-                combine_axis(patches, axes[:, i], penalty, n, turned, system, clean, colours)
+                combine_axis(patches, axes[:, i], penalty, n, turned, system, combined, colours)
         weight = np.float32(1) / np.sqrt(np.float32(1) + excess)
         known = means, shares, sigmas, noise_kept, weight, side, corners
         scatter_colours(colours, patches, *known, estimate, remaining)
