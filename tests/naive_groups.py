@@ -125,6 +125,33 @@ def ridge_group(
     return estimate, estimate + left / share * (current - estimate), float(weight)
 
 
+def ridge_colours(
+    noisy: Real, current: Real, pilot: Real, sigmas: Real, left: float, faint: float
+) -> tuple[Array, Array, float]:
+    """One group of three channels with white noise: `ridge_group` along the principal axes of the pilot's colours.
+
+    noisy, current, pilot: (3, K, n). faint: an axis whose trace is below this share of its penalty has only the mean.
+    """
+    n = current.shape[2]
+    units = np.asarray(sigmas, dtype=np.float64)[:, None, None]
+    shares = [max(1 - np.sqrt(np.mean(d**2)), left + 1e-3) for d in (noisy - current) / units]
+    means = current.mean(axis=1, keepdims=True)
+    p, y = (pilot - pilot.mean(axis=1, keepdims=True)) / units, (current - means) / units
+    _, axes = np.linalg.eigh(np.einsum("aij,bij->ab", p, p))
+    clean, ratios = np.zeros(y.shape), []
+    for axis in axes.T:
+        turned = np.tensordot(axis, p, 1)
+        gram = turned @ turned.T
+        penalty = max(n * np.sum((axis * shares) ** 2), 1e-6 * np.trace(gram))
+        combination = np.linalg.solve(gram + penalty * np.eye(len(gram)), gram)
+        if np.trace(gram) > faint * penalty:
+            clean += axis[:, None, None] * (combination.T @ np.tensordot(axis, y, 1))
+        ratios.append(np.trace(gram) / n / penalty)
+    estimate = units * clean + means
+    remaining = estimate + (left / np.array(shares))[:, None, None] * (current - estimate)
+    return estimate, remaining, float(1 / np.sqrt(1 + np.mean(ratios)))
+
+
 def spread(weights: Real, side: int) -> Array:
     """Sum of the weights of the patches that cover each pixel."""
     covered = np.zeros(weights.shape)

@@ -99,7 +99,10 @@ class GroupedEngine(Engine):
 
     def planes(self, plan: Plan) -> float:
         """Pilot and current of every channel, those that a pass makes, and the groups."""
-        return 2.0 * len(plan.centres) + 3.0
+        count = len(plan.centres)
+        noises = [plan.noise.channel(index) for index in range(count)]
+        made = 2 * count if turns_colours(noises, plan.settings.groups.patch_size) else 2
+        return 2.0 * count + made + 1.0
 
     def window(self, box: Box, plan: Plan) -> Box:
         """The groups and the sums of each pass, from the last to the first stage, and the coarser scales."""
@@ -125,7 +128,8 @@ class GroupedEngine(Engine):
         noises = [plan.noise.channel(index).counted_from(plan.centres[0]) for index in range(len(planes))]
         noisy = sum(sigma > 0 for sigma in plan.noise.sigmas)
         first, *others = reference_grids(planes[0].shape, plan.transform.patch_size, settings)
-        steps = _Steps(execution, 1 + len(others) + noisy * (len(plan.transforms) + settings.passes))
+        each = 1 if turns_colours(noises, settings.patch_size) else noisy
+        steps = _Steps(execution, 1 + len(others) + noisy * len(plan.transforms) + each * settings.passes)
         fine = planes
         if execution.wanted is not None:  # the coarser scales need much of the picture, the groups less
             window = self._fine_window(execution.wanted, plan)
@@ -192,6 +196,10 @@ class GroupedEngine(Engine):
                 groups = find_groups(stabilised(guides, noises[0]), grids[number], steps.next())
                 del guides
             assert groups is not None
+            if turns_colours(noises, settings.patch_size):
+                planes, left = [*noisy, *currents, *pilots], settings.noise_after(number)
+                pilots, currents = colour_pass(planes, noises, left, groups, steps.next())
+                continue
             luminance = pilots[0]
             for index, noise in enumerate(noises):
                 if noise.deviation() > 0:
@@ -266,11 +274,44 @@ def ridge_pass(
         factors = patch_factors(levels, side, noise)
         ridge_groups(noisy, current, pilot, factors, corners, side, white, deviation, share, *sums)
 
+    estimate, remaining = _average(_common(planes), groups, 2, run, execution)
+    return estimate, remaining
+
+
+def colour_pass(
+    planes: list[Plane], noises: list[ChannelNoise], noise_left: float, groups: Groups, execution: Execution
+) -> tuple[list[Plane], list[Plane]]:
+    """`ridge_pass` for three channels at once, along the axes of each group's own colours.
+
+    planes: noisy, current and the estimate so far, of three channels each.
+    """
+    from dstl_cli.patches.kernels.grouped import ridge_colours
+
+    sigmas = np.array([noise.deviation() for noise in noises], np.float32)
+
+    def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
+        noisy, current, pilot = (np.stack(parts[first : first + 3]) for first in (0, 3, 6))
+        known = groups.patch_size, sigmas, np.float32(noise_left)
+        ridge_colours(noisy, current, pilot, corners, *known, sums[:3], sums[3:6], sums[6])
+
+    found = _average(_common(planes), groups, 6, run, execution)
+    return found[:3], found[3:]
+
+
+def turns_colours(noises: list[ChannelNoise], side: int) -> bool:
+    """Whether the passes turn the colours of each group: three channels, white noise in all of them."""
+    return len(noises) == 3 and all(
+        noise.deviation() > 0 and noise.level_factors(np.zeros(1)) is None and not whitening(side, noise).size
+        for noise in noises
+    )
+
+
+def _common(planes: list[Plane]) -> list[Plane]:
+    """The planes, as far as all of them reach."""
     box = planes[0].box
     for plane in planes[1:]:
         box = box.common(plane.box)
-    estimate, remaining = _average([plane.cut(box) for plane in planes], groups, 2, run, execution)
-    return estimate, remaining
+    return [plane.cut(box) for plane in planes]
 
 
 def _halved_problem(box: Box, plan: Plan, deepest: int) -> tuple[Box, Plan, tuple[int, int], int, int]:

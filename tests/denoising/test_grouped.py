@@ -237,6 +237,53 @@ def test_ridge_groups_is_the_definition(
     np.testing.assert_allclose(sums[:2], expected, rtol=0, atol=0.01 * covered.max() + 2e-5 * sigma * covered.max())
 
 
+@given(
+    st.integers(1, 5),
+    st.integers(1, 20),
+    st.floats(0, 0.9),
+    st.floats(0, 1),
+    st.tuples(*[st.sampled_from([10.0, 20.0, 50.0])] * 3),
+    st.integers(0, 1000),
+)
+def test_ridge_colours_is_the_definition(
+    side: int, size: int, left: float, removed: float, deviations: tuple[float, float, float], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    mixing = rng.standard_normal((3, 3)) * [40, 15, 5]  # colours with a strong, a middling and a weak axis
+    pilot = (128 + np.tensordot(mixing, rng.standard_normal((3, 10, 12)), 1)).astype(np.float32)
+    sigmas = np.array(deviations, dtype=np.float32)
+    noisy = (pilot + sigmas[:, None, None] * rng.standard_normal(pilot.shape)).astype(np.float32)
+    current = (noisy + np.float32(removed) * (pilot - noisy)).astype(np.float32)
+    rows, columns = rng.integers(0, 11 - side, (6, size)), rng.integers(0, 13 - side, (6, size))
+    groups = (rows * 12 + columns).astype(np.int32)
+    sums = np.zeros((7, 10, 12), dtype=np.float32)
+    known = groups, side, sigmas, np.float32(left)
+    kernels.ridge_colours(noisy, current, pilot, *known, sums[:3], sums[3:6], sums[6])
+    expected, weights = np.zeros((6, 10, 12)), np.zeros(120)
+    for group in groups:
+        y, x, p = (
+            np.array([naive.patches_at(channel, group, side) for channel in picture])
+            for picture in (noisy, current, pilot)
+        )
+        estimate, remaining, weight = naive.ridge_colours(y, x, p, sigmas, left, float(kernels.FAINT))
+        for total, own in zip(expected, (*estimate, *remaining), strict=True):
+            naive.add_at(total, weight * own, group)
+        np.add.at(weights, group, weight)
+    np.testing.assert_allclose(sums[6].ravel(), weights, rtol=1e-3, atol=0)
+    covered = naive.spread(weights.reshape(10, 12), side)
+    np.testing.assert_allclose(sums[:6], expected, rtol=0, atol=0.01 * covered.max())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_principal_axes_diagonalise(seed: int) -> None:
+    root = np.random.default_rng(seed).standard_normal((3, 3)) * [100, 10, 0.1]
+    moments, axes = root @ root.T, np.empty((3, 3))
+    left = moments.copy()
+    kernels.principal_axes(left, axes)
+    np.testing.assert_allclose(axes.T @ axes, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(axes @ np.diag(np.diag(left)) @ axes.T, moments, rtol=0, atol=1e-9 * np.trace(moments))
+
+
 @pytest.mark.parametrize("side", [3, 6, 7])
 def test_whitened_patches_have_the_same_noise_in_every_wave(side: int) -> None:
     """Noise of a spectrum, simulated: its covariance in whitened patches has an even diagonal, and little beside it."""

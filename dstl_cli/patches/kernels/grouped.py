@@ -17,6 +17,8 @@ NEAREST = np.float32(-1)  # the distance of the reference patch to itself: befor
 LARGEST_BITS = np.int32(0x7F800000)  # above those of any finite float
 LEAST_RIDGE = np.float32(1e-6)  # a matrix' diagonal is raised by at least this share of its trace: float32 solves it
 LEAST_NOISE = np.float32(1e-3)  # a pass has at least this share of the noise to remove
+FAINT = np.float32(0.3)  # an axis of colours with less than this share of its penalty is left at the group's mean
+TURNS = 6  # rounds of Jacobi rotations: 3 x 3 needs no more
 
 
 @compiled(fastmath=FAST)
@@ -401,3 +403,151 @@ def ridge_groups(
         scatter(patches, share, width, side, corners, flat_remaining)
         for k in range(size):
             flat_weights[corners[k]] += share
+
+
+@compiled(fastmath=FAST)
+def principal_axes(moments, axes):
+    """Fill the columns of `axes` (3, 3) with the eigenvectors of `moments`, which becomes diagonal (Jacobi)."""
+    for i in range(3):
+        for j in range(3):
+            axes[i, j] = np.float64(i == j)
+    for _ in range(TURNS):
+        for p in range(2):
+            for q in range(p + 1, 3):
+                if moments[p, q] ** 2 > 1e-24 * moments[p, p] * moments[q, q]:
+                    ratio = (moments[q, q] - moments[p, p]) / (2 * moments[p, q])
+                    tangent = 1 / (abs(ratio) + np.sqrt(ratio * ratio + 1))
+                    tangent = -tangent if ratio < 0 else tangent
+                    cosine = 1 / np.sqrt(tangent * tangent + 1)
+                    turn(moments.T, p, q, cosine, tangent * cosine)
+                    turn(moments, p, q, cosine, tangent * cosine)
+                    turn(axes.T, p, q, cosine, tangent * cosine)
+
+
+@compiled(fastmath=FAST)
+def turn(rows, p, q, cosine, sine):
+    """Rotate rows p and q into each other, in place."""
+    for k in range(rows.shape[1]):
+        a, b = rows[p, k], rows[q, k]
+        rows[p, k] = cosine * a - sine * b
+        rows[q, k] = sine * a + cosine * b
+
+
+@compiled(fastmath=FAST)
+def colour_moments(patches, m, moments):
+    """Fill moments[p, q] with the products of the first m rows of channels p and q, summed."""
+    for p in range(3):
+        for q in range(p, 3):
+            total = np.float32(0)
+            for j in range(m):
+                for k in range(patches.shape[2]):
+                    total += patches[p, j, k] * patches[q, j, k]
+            moments[p, q] = total
+            moments[q, p] = total
+
+
+@compiled(fastmath=FAST)
+def gather_colours(noisy, current, pilot, corners, side, sigmas, patches, means, shares):
+    """Gather the patches of pilot and current of each channel, in units of its noise, without their group means.
+
+    patches: (3, 2 m, K); means: (3, 2 m); shares: (3,), of the noise that is still in current, at least what is there.
+    """
+    m = patches.shape[1] // 2
+    width = current.shape[2]
+    count = np.float32(side * side * corners.size)
+    for c in range(3):
+        gather(pilot[c].ravel(), width, side, corners, 0, patches[c])
+        gather(current[c].ravel(), width, side, corners, m, patches[c])
+        subtract_means(patches[c], means[c])
+        removed = squared_difference(noisy[c].ravel(), current[c].ravel(), width, side, corners) / count
+        shares[c] = max(np.float32(1) - np.sqrt(removed) / sigmas[c], shares[c])
+        unit = np.float32(1) / sigmas[c]
+        for j in range(2 * m):
+            for k in range(corners.size):
+                patches[c, j, k] *= unit
+
+
+@compiled(fastmath=FAST)
+def combine_axis(patches, axis, penalty, n, turned, system, combined, colours):
+    """Add to `colours` (3, m, K) Y P' (P P' + penalty I)^-1 P of the patches (3, 2 m, K) along an axis (3,).
+
+    turned: (2 m, K), system: (m, 2 m) and combined: (m, K) are scratch.
+    """
+    a, b, c = np.float32(axis[0]), np.float32(axis[1]), np.float32(axis[2])
+    for j in range(turned.shape[0]):
+        for k in range(turned.shape[1]):
+            turned[j, k] = a * patches[0, j, k] + b * patches[1, j, k] + c * patches[2, j, k]
+    m = combined.shape[0]
+    gram(turned, system)
+    for j in range(m):
+        system[j, j] += penalty
+    solve(system)
+    multiply(system, m, turned[:m], combined)
+    for j in range(n):
+        for k in range(turned.shape[1]):
+            colours[0, j, k] += a * combined[j, k]
+            colours[1, j, k] += b * combined[j, k]
+            colours[2, j, k] += c * combined[j, k]
+
+
+@compiled(fastmath=FAST)
+def scatter_colours(colours, patches, means, shares, sigmas, noise_kept, weight, side, corners, estimate, remaining):
+    """Add the denoised patches of all channels, and the same with the noise that is kept; both arrays are used up."""
+    m = colours.shape[1]
+    width = estimate.shape[2]
+    for channel in range(3):
+        sigma, kept = sigmas[channel], noise_kept / shares[channel]
+        clean, own = colours[channel], patches[channel]
+        for j in range(side * side):
+            mean = means[channel, m + j]
+            for k in range(corners.size):
+                left = kept * (own[m + j, k] - clean[j, k])
+                clean[j, k] = sigma * clean[j, k] + mean
+                own[j, k] = clean[j, k] + sigma * left
+        scatter(clean, weight, width, side, corners, estimate[channel].ravel())
+        scatter(own, weight, width, side, corners, remaining[channel].ravel())
+
+
+@compiled(fastmath=FAST)
+def ridge_colours(noisy, current, pilot, groups, side, sigmas, noise_kept, estimate, remaining, weights):
+    """`ridge_groups` for white noise in three channels, along the axes of each group's own colours.
+
+    noisy, current, pilot, estimate, remaining: (3, h, w) float32; sigmas: (3,). In units of the noise the channels are
+    turned to the principal axes of the pilot's patches, worked on one by one, and turned back. Where P P'
+    has a trace below FAINT times the penalty, only the group mean is kept: it would be damped to nearly nothing.
+    All channels have the weight 1 / sqrt(1 + r), r the mean over the axes.
+    """
+    n = side * side
+    m = (n + 3) // 4 * 4
+    size = groups.shape[1]
+    patches = np.zeros((3, 2 * m, size), np.float32)
+    means = np.empty((3, 2 * m), np.float32)
+    shares = np.empty(3, np.float32)
+    moments, axes = np.empty((3, 3)), np.empty((3, 3))
+    turned = np.empty((2 * m, size), np.float32)
+    system = np.empty((m, 2 * m), np.float32)
+    combined = np.empty((m, size), np.float32)
+    colours = np.empty((3, m, size), np.float32)
+    flat_weights = weights.ravel()
+    for g in range(groups.shape[0]):
+        corners = groups[g]
+        shares[:] = noise_kept + LEAST_NOISE
+        gather_colours(noisy, current, pilot, corners, side, sigmas, patches, means, shares)
+        colour_moments(patches, m, moments)
+        principal_axes(moments, axes)
+        colours[:] = 0
+        excess = np.float32(0)
+        for i in range(3):
+            power = np.float32(0)
+            for j in range(3):
+                power += (np.float32(axes[j, i]) * shares[j]) ** 2
+            trace = np.float32(moments[i, i])
+            penalty = max(np.float32(n) * power, LEAST_RIDGE * trace)
+            excess += trace / (np.float32(3 * n) * penalty)
+            if trace > FAINT * penalty:
+                combine_axis(patches, axes[:, i], penalty, n, turned, system, combined, colours)
+        weight = np.float32(1) / np.sqrt(np.float32(1) + excess)
+        known = means, shares, sigmas, noise_kept, weight, side, corners
+        scatter_colours(colours, patches, *known, estimate, remaining)
+        for k in range(size):
+            flat_weights[corners[k]] += weight
