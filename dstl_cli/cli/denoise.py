@@ -247,12 +247,11 @@ def _share_noise(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool) 
     from dstl_cli.noise.pool import DISAGREE
     from dstl_cli.run.pooling import share_noise
 
+    request = run.request
     with progress_bar("noise", shown=not quiet) as (progress, _):
-        request = run.request
-        looked = share_noise(
+        run.shared = share_noise(
             run.found.inputs, request.jobs, request.settings.seed, progress, keep_invalid=request.keep_invalid
         )
-        run.shared = looked
     if not (quiet or run.shared.pools):
         say("Shared: no noise was found in any picture")
     for kind, pool in run.shared.pools.items() if not quiet else ():

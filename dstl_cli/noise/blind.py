@@ -512,9 +512,9 @@ def _camera_noise(readings: list[Reading], channels: int, hints: Hints) -> Spect
     stationary = _stationary(coarse)
     probability = max(_evidence(fine, coarse, grey=channels == 1, hints=hints), _wiped_out(fine, coarse))
     share = max(_ramp(probability, *EVIDENCE_RAMP), stationary)
-    ratio, exponent = np.interp(stationary, (0.0, 1.0), (BAND_RATIO, STATIONARY_RATIO)), CAMERA_PULL
-    exponent += (1 - CAMERA_PULL) * stationary
-    read = float(ratio) * coarse.level(4, 6.5, robust=True)
+    between = ((BAND_RATIO, STATIONARY_RATIO), (CAMERA_PULL, 1.0))  # drawn to what cameras have; as it reads
+    ratio, exponent = (float(np.interp(stationary, (0.0, 1.0), ends)) for ends in between)
+    read = ratio * coarse.level(4, 6.5, robust=True)
     amplitude = share * CAMERA * (max(read, 1e-3) / CAMERA) ** exponent
     if amplitude < LEAST_AMPLITUDE:
         return None
