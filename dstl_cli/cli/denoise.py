@@ -271,7 +271,8 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
                 report_error(record["error"])
                 continue
             if not quiet:
-                say(f"{record['input']} -> {record['output']}  ({_in_short(finished)}, {finished.seconds:.2f} s)")
+                told = _in_short(finished, cropped=run.crop is not None)
+                say(f"{record['input']} -> {record['output']}  ({told}, {finished.seconds:.2f} s)")
                 for text in finished.warnings:
                     report_error(f"{record['input']}: {text}")
             if verbose:
@@ -283,11 +284,12 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
         say(ends.format_map(run.summary))
 
 
-def _in_short(finished: "DenoisedFile") -> str:
+def _in_short(finished: "DenoisedFile", *, cropped: bool) -> str:
     """What noise was removed."""
     model = finished.first_page.plan.noise_as_told
     if finished.unchanged:
-        return "no noise found: copied unchanged; --sigma 8 would remove some all the same"
+        kept = "the part is unchanged" if cropped else "copied unchanged"
+        return f"no noise found: {kept}; --sigma 8 would remove some all the same"
     white = f"sigma {finished.sigma:.3g}" if model.kind == "white" else model.describe()
     return f"{white} {finished.sigma_source}"
 

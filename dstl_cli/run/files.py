@@ -1,7 +1,8 @@
 """A run of `dstl denoise`: every picture is read, denoised and written; it says nothing to anyone."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -123,8 +124,9 @@ class DenoiseRun:
             jobs = list(run)
             request = replace(self.request, jobs=1 if small else threads)
             shares = [None if small else part_of(progress, done + index, total) for index in range(len(jobs))]
-            tasks = [partial(self._attempt, request, *pair) for pair in zip(jobs, shares, strict=True)]
-            results = in_order(lambda task: task(), tasks, threads if small else 1)
+            works = [PictureWork(self, request, *pair) for pair in zip(jobs, shares, strict=True)]
+            beside = several and request.memory.most is None
+            results = in_order(PictureWork.whole, works, threads) if small else one_by_one(works, beside=beside)
             for job in jobs:
                 describe(job.source.name)
                 yield job, next(results)
@@ -132,86 +134,15 @@ class DenoiseRun:
                 if progress is not None:
                     progress(done / total)
 
-    def _attempt(self, request: Request, job: Job, progress: Progress | None) -> DenoisedFile | DstlError:
-        """A denoised picture file, or why it is none."""
-        try:
-            with refusals(job.source.name, "cannot be denoised"):
-                return self._denoise(job, request, progress)
-        except DstlError as error:
-            return error
-
     def _recorded(self, name: str, output: str | None, **facts: Any) -> dict[str, Any]:
         self.records.append(dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts)
         return self.records[-1]
 
-    def _denoise(self, job: Job, request: Request, progress: Progress | None) -> DenoisedFile:
-        """Denoise one picture file; its results appear complete or not at all."""
-        start = perf_counter()
-        picture = read_picture(job.source.path, name=job.source.name)
-        picture = replace(picture, allows_invalid=request.keep_invalid)
-        result = picture if self.crop is None else cropped(picture, self.crop.rows, self.crop.columns)
-        warnings = [*result.notes, *_losses(result, job, strip=self.strip, jpeg_quality=self.jpeg_quality)]
-        first: DenoiseRecord | None = None
-        unchanged = self.noise is None
-        with ExitStack() as files:  # closed in reverse: the main output appears last, as the sign that all is done
-
-            def opened(content: Picture, target: Path | None) -> Writer:
-                writer = open_writer(
-                    content,
-                    target,
-                    strip=self.strip,
-                    overwrite=self.force,
-                    resume=self.resume,
-                    jpeg_quality=self.jpeg_quality,
-                )
-                return files.enter_context(writer)
-
-            main = opened(result, job.output)
-            residual = opened(_derived(result, "residual", 1), job.residual) if job.residual else None
-            compare = opened(_derived(result, "comparison", 3), job.compare) if job.compare else None
-            for index in range(len(picture.specs)):
-                source = PageSource(picture, index)
-                plan = survey(source, self._noise_of(job, index), request, depth=source.depth, hints=source.hints)
-                if index == 0 and self.save_transform is not None and plan.transform is None:
-                    name = display_name(self.save_transform)
-                    raise DstlError(f"{job.source.name} has no noise to learn from and is not written; {name} neither.")
-                if plan.transform is None and not (job.residual or job.compare) and self._stays(picture, job):
-                    main.copy()
-                    first = DenoiseRecord.of(plan)
-                    continue
-                share = part_of(progress, index, len(picture.specs))
-                for box, rows in denoised_rows(
-                    source, plan, request.jobs, progress=share, memory=request.memory, part=self.crop
-                ):
-                    noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
-                    main.add_rows(rows, alpha)
-                    if residual is not None:
-                        residual.add_rows(residual_picture(noisy, rows, source.depth))
-                    if compare is not None:
-                        removed = residual_picture(noisy, rows, source.depth)
-                        compare.add_rows(np.concatenate((noisy, rows, removed), axis=1))
-                warnings += plan.warnings
-                first = first or DenoiseRecord.of(plan)
-                unchanged = unchanged and plan.transform is None
-            for writer in filter(None, (main, residual, compare)):
-                writer.close()  # each of them may appear, before one does
-        told = "given" if self.shared is None else "shared"
-        sigma_source = "estimated" if self._noise_of(job, 0) is None else told
-        said = tuple(dict.fromkeys(warnings))
-        assert first is not None
-        finished = DenoisedFile(result.info, first, said, perf_counter() - start, sigma_source, unchanged)
-        page = finished.first_page
-        if self.save_transform is not None and page.transform is not None:
-            provenance = {"settings": page.settings, "sigma": finished.sigma, "images": 1, "source": "denoise"}
-            kept = TransformFile(page.transform, provenance, page.history)
-            save_transform(self.save_transform, kept, overwrite=self.force)
-        return finished
-
-    def _noise_of(self, job: Job, page: int) -> float | NoiseModel | None:
+    def noise_of(self, job: Job, page: int) -> float | NoiseModel | None:
         """What is known of the noise of a page."""
         return self.noise if self.shared is None else self.shared.model_of(job.source, page)
 
-    def _stays(self, picture: Picture, job: Job) -> bool:
+    def stays(self, picture: Picture, job: Job) -> bool:
         """Whether the file itself is the result where nothing is to be done."""
         kept = picture.format if job.output is None else format_to_write(job.output).name
         plain = len(picture.specs) == 1 and not self.strip and self.jpeg_quality is None and self.crop is None
@@ -230,6 +161,165 @@ class DenoiseRun:
             "resumed": len(self.done_before),
             "skipped": self.found.skipped,
         }
+
+
+class PictureWork:
+    """One picture of a run in three steps: read, denoise, write. Its results appear complete or not at all.
+
+    What a step refuses is kept: those after it do nothing, and `write` gives it back.
+    """
+
+    def __init__(self, run: DenoiseRun, request: Request, job: Job, progress: Progress | None) -> None:
+        self.run, self.request, self.job, self.progress = run, request, job, progress
+        self.name = job.source.name
+        self.seconds = 0.0
+        self._refused: DstlError | None = None
+        self._warnings: list[str] = []
+        self._first: DenoiseRecord | None = None
+        self._unchanged = run.noise is None  # as long as no page has noise
+        self._files = ExitStack()  # closed in reverse: the main output appears last, as the sign that all is done
+        self._writers: list[Writer] = []
+        self._waiting: list[Callable[[], None]] = []  # rows that the writers do not have yet
+        self._picture: Picture | None = None
+
+    def whole(self) -> DenoisedFile | DstlError:
+        """All three steps."""
+        self.read()
+        self.denoise()
+        return self.write()
+
+    def read(self) -> None:
+        """Look at the headers, and decode the first page unless it is read in parts."""
+        self._take(self._read)
+
+    def denoise(self) -> None:
+        """Denoise every page; all but the last rows are handed to the writers."""
+        self._take(self._denoise)
+
+    def write(self) -> DenoisedFile | DstlError:
+        """Hand over the last rows, with which most formats are encoded, and let the files appear."""
+        self._take(self._write)
+        self._picture = None
+        return self._refused or replace(self._finished, seconds=self.seconds)
+
+    def abandon(self) -> None:
+        """Leave nothing behind of files that have not appeared."""
+        with suppress(_Abandoned), self._files:
+            raise _Abandoned
+
+    def _take(self, step: Callable[[], None]) -> None:
+        """Take a step, unless one before was refused; outputs that are open outlive it only if nothing is wrong."""
+        if self._refused is not None:
+            return
+        start = perf_counter()
+        try:
+            with refusals(self.name, "cannot be denoised"), ExitStack() as opened:
+                opened.push(self._files)
+                step()
+                opened.pop_all()
+        except DstlError as error:
+            self._refused = error
+        self.seconds += perf_counter() - start
+
+    def _read(self) -> None:
+        picture = read_picture(self.job.source.path, name=self.name)
+        self._picture = replace(picture, allows_invalid=self.request.keep_invalid)
+        if self._picture.decode_part is None:
+            self._picture.page(0)  # stays at hand
+
+    def _denoise(self) -> None:
+        picture, run, job = self._picture, self.run, self.job
+        assert picture is not None
+        result = picture if run.crop is None else cropped(picture, run.crop.rows, run.crop.columns)
+        self._warnings += [*result.notes, *_losses(result, job, strip=run.strip, jpeg_quality=run.jpeg_quality)]
+        main = self._opened(result, job.output)
+        residual = self._opened(_derived(result, "residual", 1), job.residual) if job.residual else None
+        compare = self._opened(_derived(result, "comparison", 3), job.compare) if job.compare else None
+        for index in range(len(picture.specs)):
+            source = PageSource(picture, index)
+            noise = run.noise_of(job, index)
+            plan = survey(source, noise, self.request, depth=source.depth, hints=source.hints)
+            if index == 0 and run.save_transform is not None and plan.transform is None:
+                kept = display_name(run.save_transform)
+                raise DstlError(f"{self.name} has no noise to learn from and is not written; {kept} neither.")
+            self._first = self._first or DenoiseRecord.of(plan)
+            self._unchanged = self._unchanged and plan.transform is None
+            if plan.transform is None and not (job.residual or job.compare) and run.stays(picture, job):
+                main.copy()
+                continue
+            self._warnings += plan.warnings
+            share = part_of(self.progress, index, len(picture.specs))
+            for box, rows in denoised_rows(
+                source, plan, self.request.jobs, progress=share, memory=self.request.memory, part=run.crop
+            ):
+                noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
+                self._hand_over()
+                self._waiting.append(partial(main.add_rows, rows, alpha))
+                if residual is not None:
+                    self._waiting.append(partial(residual.add_rows, residual_picture(noisy, rows, source.depth)))
+                if compare is not None:
+                    beside = (noisy, rows, residual_picture(noisy, rows, source.depth))
+                    self._waiting.append(partial(compare.add_rows, np.concatenate(beside, axis=1)))
+        self._info = result.info
+
+    def _opened(self, content: Picture, target: Path | None) -> Writer:
+        """A writer that is closed with the others."""
+        run = self.run
+        quality = run.jpeg_quality
+        writer = open_writer(
+            content, target, strip=run.strip, overwrite=run.force, resume=run.resume, jpeg_quality=quality
+        )
+        self._writers.append(self._files.enter_context(writer))
+        return self._writers[-1]
+
+    def _hand_over(self) -> None:
+        """Give the rows that wait to their writers."""
+        for add in self._waiting:
+            add()
+        self._waiting.clear()
+
+    def _write(self) -> None:
+        run = self.run
+        self._hand_over()
+        for writer in self._writers:
+            writer.close()  # each of them may appear, before one does
+        self._files.close()
+        told = "given" if run.shared is None else "shared"
+        source = "estimated" if run.noise_of(self.job, 0) is None else told
+        page, said = self._first, tuple(dict.fromkeys(self._warnings))
+        assert page is not None
+        self._finished = DenoisedFile(self._info, page, said, self.seconds, source, self._unchanged)
+        if run.save_transform is not None and page.transform is not None:
+            facts = {"settings": page.settings, "sigma": self._finished.sigma, "images": 1, "source": "denoise"}
+            kept = TransformFile(page.transform, facts, page.history)
+            save_transform(run.save_transform, kept, overwrite=run.force)
+
+
+class _Abandoned(Exception):
+    """Nobody waits for a picture any more."""
+
+
+def one_by_one(works: Sequence[PictureWork], *, beside: bool) -> Iterator[DenoisedFile | DstlError]:
+    """What becomes of pictures in order; beside: while one is denoised the next is read and the last one written."""
+    if not beside or len(works) == 1:
+        yield from map(PictureWork.whole, works)
+        return
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            reading = [pool.submit(works[0].read)]
+            writing: list[Future[DenoisedFile | DstlError]] = []
+            for work, following in zip(works, [*works[1:], None], strict=True):
+                reading.pop().result()
+                if following is not None:
+                    reading.append(pool.submit(following.read))
+                work.denoise()
+                writing.append(pool.submit(work.write))
+                if len(writing) > 1:
+                    yield writing.pop(0).result()
+            yield writing.pop().result()
+    finally:
+        for work in works:
+            work.abandon()
 
 
 class PageSource:

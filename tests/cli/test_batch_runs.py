@@ -569,3 +569,75 @@ def test_progress_takes_names_as_they_are(folder: Path) -> None:
     done, shown = run_on_terminal("denoise", folder, *FAST)
     assert done.code == 0, shown[-300:]
     assert "in [/c].png" in shown
+
+
+# --- large pictures: one is denoised while the next is read and the last one written --------------------
+
+
+@pytest.fixture
+def none_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every picture is worked on by itself, as large ones are."""
+    monkeypatch.setattr("dstl_cli.run.files.SMALL_PIXELS", 0)
+
+
+@pytest.mark.usefixtures("none_is_small")
+def test_large_pictures_have_the_bytes_of_one_by_one(folder: Path, tmp_path: Path) -> None:
+    (folder / "broken.png").write_bytes((folder / "a.png").read_bytes()[:200])
+    for name, jobs in (("alone", 1), ("beside", 2)):
+        done = run(
+            "denoise", folder, "-o", tmp_path / name, "-r", "--residual", tmp_path / f"{name}_r", *FAST, "--jobs", jobs
+        )
+        assert done.code == 1
+        assert [line.split(" ->")[0].rsplit("/")[-1] for line in done.text.splitlines()[:-1]] == [
+            "a.png",
+            "b.png",
+            "c.png",
+        ]
+        assert len(done.sentences) == 1
+        assert "broken.png" in done.sentences[0]
+    for kind in ("", "_r"):
+        alone, beside = tmp_path / f"alone{kind}", tmp_path / f"beside{kind}"
+        assert tree(alone) == tree(beside) != []
+        assert all((alone / name).read_bytes() == (beside / name).read_bytes() for name in tree(alone))
+
+
+@pytest.mark.usefixtures("none_is_small")
+def test_while_one_is_denoised_the_next_is_read(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dstl_cli.run.files import PictureWork
+
+    read, seen = threading.Event(), []
+    plain_read, plain_denoise = PictureWork.read, PictureWork.denoise
+
+    def reading(work: PictureWork) -> None:
+        plain_read(work)
+        if work.name.endswith("b.png"):
+            read.set()
+
+    def denoising(work: PictureWork) -> None:
+        seen.append(read.wait(20))  # of the first picture too
+        plain_denoise(work)
+
+    monkeypatch.setattr(PictureWork, "read", reading)
+    monkeypatch.setattr(PictureWork, "denoise", denoising)
+    assert run("denoise", folder, "-o", tmp_path / "out", *FAST, "--jobs", 2).code == 0
+    assert seen == [True, True]
+
+
+@pytest.mark.usefixtures("none_is_small")
+def test_an_interrupt_between_two_steps_leaves_nothing_behind(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dstl_cli.run.files import PictureWork
+
+    plain, seen = PictureWork.denoise, []
+
+    def denoise(work: PictureWork) -> None:
+        plain(work)
+        seen.append(work.name)
+        if len(seen) == 2:  # before it is written
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(PictureWork, "denoise", denoise)
+    assert run("denoise", folder, "-r", "-o", tmp_path / "out", *FAST, "--jobs", 2).code == 130
+    assert tree(tmp_path / "out") == ["a.png"]
+    assert temporaries(tmp_path) == []
