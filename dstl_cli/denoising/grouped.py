@@ -96,7 +96,7 @@ class GroupedEngine(Engine):
         sizes = [settings.patch_size_of(number) for number in range(settings.matchings)] + [plan.settings.patch_size]
         if plan.transform is not None:
             sizes.append(plan.transform.patch_size)
-        return max(sizes) + LEAST_ROOM - 1
+        return int(max(sizes)) + LEAST_ROOM - 1
 
     def planes(self, plan: Plan) -> float:
         """First stage, pilot and current of every channel, those that a pass makes, and the groups of two matchings."""
