@@ -100,6 +100,7 @@ def ridge_group(
     current: Real,
     pilot: Real,
     sigma: float,
+    scale: float,
     left: float,
     factors: Real | None = None,
     whitening: Array | None = None,
@@ -107,6 +108,7 @@ def ridge_group(
     """One group: each denoised patch is the combination of all that is best for the pilot with the noise still there.
 
     noisy, current, pilot: (K, n), the group's patches. The combination is of the deviations from the group mean.
+    scale: by what the power of that noise is taken for larger.
     factors: (K,), by what the noise of each patch is stronger. whitening: V (n, n); V times the pilot's patches decide
     the combination. Returns the estimate, the same with the share `left` of all the noise, and the weight of both.
     """
@@ -118,7 +120,7 @@ def ridge_group(
         p = p @ whitening.T
     y = current - current.mean(axis=0)
     gram = p @ p.T
-    penalty = n * (share * sigma) ** 2
+    penalty = max(scale * n * (share * sigma) ** 2, 1e-6 * np.trace(gram / powers))
     combination = np.linalg.solve(gram + penalty * np.diag(powers), gram)
     estimate = combination.T @ y + current.mean(axis=0)
     weight = 1 / np.sqrt(1 + np.trace(gram / powers) / n / penalty)

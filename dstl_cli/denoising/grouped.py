@@ -92,17 +92,18 @@ class GroupedEngine(Engine):
 
     def least_side(self, plan: Plan) -> int:
         """Room for some patches."""
-        sizes = [plan.settings.groups.patch_size, plan.settings.patch_size]
+        settings: GroupSettings = plan.settings.groups
+        sizes = [settings.patch_size_of(number) for number in range(settings.matchings)] + [plan.settings.patch_size]
         if plan.transform is not None:
             sizes.append(plan.transform.patch_size)
         return int(max(sizes)) + LEAST_ROOM - 1
 
     def planes(self, plan: Plan) -> float:
-        """Pilot and current of every channel, those that a pass makes, and the groups."""
+        """First stage, pilot and current of every channel, those that a pass makes, and the groups of two matchings."""
         count = len(plan.centres)
         noises = [plan.noise.channel(index) for index in range(count)]
         made = 2 * count if turns_colours(noises, plan.settings.groups.patch_size) else 2
-        return 2.0 * count + made + 1.0
+        return 3.0 * count + made + 2.0
 
     def window(self, box: Box, plan: Plan) -> Box:
         """The groups and the sums of each pass, from the last to the first stage, and the coarser scales."""
@@ -118,7 +119,7 @@ class GroupedEngine(Engine):
         if any(coarser_scales(plan, index) for index in range(len(plan.centres))):
             box, _ = exchanged(box, LOW_SHARE, plan.shape)
         for number in range(settings.passes - 1, -1, -1):
-            box = grids[1 + min(number, settings.matchings - 1)].covering(box)
+            box = grids[1 + settings.matching_of(number)].covering(box)
         return grids[0].covering(box)
 
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
@@ -135,7 +136,8 @@ class GroupedEngine(Engine):
             window = self._fine_window(execution.wanted, plan)
             fine = [plane.cut(window.common(plane.box)) for plane in planes]
         pilots = self._first_stage(fine, noises, plan, first, steps)
-        results = self._passes(fine, pilots, noises, settings, others, steps)
+        estimates = self._passes(fine, list(pilots), noises, settings, others, steps)
+        results = [_blend(*pair, -settings.overshoot) for pair in zip(estimates, pilots, strict=True)]
         return [self._with_low(result, planes, index, plan, execution) for index, result in enumerate(results)]
 
     def _with_low(self, result: Plane, planes: list[Plane], index: int, plan: Plan, execution: Execution) -> Plane:
@@ -187,15 +189,15 @@ class GroupedEngine(Engine):
     ) -> list[Plane]:
         """The passes that remove the noise little by little."""
         currents = list(noisy)
-        groups: Groups | None = None
+        found: list[Groups] = []
         for number in range(settings.passes):
             if number < settings.matchings:
                 guides = currents
                 if number == 0:
                     guides = [_blend(*pair, settings.guide_noise) for pair in zip(pilots, noisy, strict=True)]
-                groups = find_groups(stabilised(guides, noises[0]), grids[number], steps.next())
+                found.append(find_groups(stabilised(guides, noises[0]), grids[number], steps.next()))
                 del guides
-            assert groups is not None
+            groups = found[settings.matching_of(number)]
             if turns_colours(noises, settings.patch_size):
                 planes, left = [*noisy, *currents, *pilots], settings.noise_after(number)
                 pilots, currents = colour_pass(planes, noises, left, groups, steps.next())
@@ -206,7 +208,7 @@ class GroupedEngine(Engine):
                     pilots[index], currents[index] = ridge_pass(
                         [noisy[index], currents[index], pilots[index], *levels_for(noise, luminance)],
                         noise,
-                        settings.noise_after(number),
+                        (settings.penalty_of(number), settings.noise_after(number)),
                         groups,
                         steps.next(),
                     )
@@ -257,22 +259,24 @@ def threshold_stage(
 
 
 def ridge_pass(
-    planes: list[Plane], noise: ChannelNoise, noise_left: float, groups: Groups, execution: Execution
+    planes: list[Plane], noise: ChannelNoise, strength: tuple[float, float], groups: Groups, execution: Execution
 ) -> tuple[Plane, Plane]:
-    """A better estimate, and the same with the share `noise_left` of the noise still in it.
+    """A better estimate, and the same with some of the noise still in it.
 
     planes: noisy, current (noisy after the passes before, with the noise they left), the estimate so far, and where the
-    noise follows the brightness the luminance.
+    noise follows the brightness the luminance. strength: by what the noise's power is taken for larger, and the share
+    of the noise that stays.
     """
     from dstl_cli.patches.kernels.grouped import ridge_groups
 
-    side, deviation, share = groups.patch_size, np.float32(noise.deviation()), np.float32(noise_left)
+    side, deviation = groups.patch_size, np.float32(noise.deviation())
+    scale, share = np.float32(strength[0]), np.float32(strength[1])
     white = whitening(side, noise)
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot, *levels = parts
         factors = patch_factors(levels, side, noise)
-        ridge_groups(noisy, current, pilot, factors, corners, side, white, deviation, share, *sums)
+        ridge_groups(noisy, current, pilot, factors, corners, side, white, deviation, scale, share, *sums)
 
     estimate, remaining = _average(_common(planes), groups, 2, run, execution)
     return estimate, remaining
@@ -435,10 +439,15 @@ def reference_grids(shape: tuple[int, int], first_side: int, settings: GroupSett
     """The grid of the first stage and those of the passes that look for groups, for a picture of this shape."""
     radius = settings.window_radius
     first = _room(shape, first_side, radius, settings.first_group)
-    group = _room(shape, settings.patch_size, radius, settings.group)
     power_of_two = 1 << (first.bit_length() - 1)
     return [ReferenceGrid(first_side, settings.first_stride, 0, radius, power_of_two)] + [
-        ReferenceGrid(settings.patch_size, settings.stride, settings.shift_of(number), radius, group)
+        ReferenceGrid(
+            side := settings.patch_size_of(number),
+            settings.stride_of(number),
+            settings.shift_of(number),
+            radius,
+            _room(shape, side, radius, settings.group),
+        )
         for number in range(min(settings.matchings, settings.passes))
     ]
 

@@ -105,13 +105,16 @@ class GroupSettings:
     threshold: float = 2.6  # in deviations of a coefficient's noise
     chroma_threshold: float = 3.4  # the same for all channels but the first: they are smoother
     patch_size: int = 6  # of the passes, as all that follow
-    stride: int = 6
+    stride: int = 6  # at most the size of the patches
     group: int = 64
     passes: int = 6
-    matchings: int = 3  # the first passes find groups, on a shifted grid each; the others use those of the last one
+    matchings: int = 3  # the first passes find groups, on a shifted grid each; the others use the last two in turn
     grid_shift: int = 2
+    size_steps: tuple[int, ...] = (1, -1, 0)  # by what the patches of each matching are larger than patch_size
     noise_kept: float = 0.7  # share of the noise that would be left by a pass before the first; it falls evenly to 0
     guide_noise: float = 0.2  # share of the noise put back into the first result to find the groups of the first pass
+    pilot_noise: float = 0.3  # by what share the first pass takes the noise's power for larger; it falls evenly to 0
+    overshoot: float = 0.1  # the result is moved on by this share of its way from the first stage's
 
     def __post_init__(self) -> None:
         least = {"first_stride": 1, "first_group": 2, "group": 1, "passes": 0, "matchings": 1, "grid_shift": 0}
@@ -123,15 +126,38 @@ class GroupSettings:
         require(1 <= self.window_radius <= 64, f"window_radius must be between 1 and 64, not {self.window_radius}.")
         check_patching(self.patch_size, self.stride)
         require(0 <= self.noise_kept < 1, f"noise_kept must be at least 0 and below 1, not {self.noise_kept}.")
-        require(0 <= self.guide_noise <= 1, f"guide_noise must be between 0 and 1, not {self.guide_noise}.")
+        for name in ("guide_noise", "pilot_noise", "overshoot"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, f"{name} must be between 0 and 1, not {value}.")
+        require(
+            len(self.size_steps) > 0 and self.patch_size + min(self.size_steps) >= 1,
+            f"size_steps must be one or more that leave patches of a pixel or more, not {self.size_steps}.",
+        )
 
     def noise_after(self, number: int) -> float:
         """Share of the noise that pass `number` (from 0) leaves for the next ones; none after the last."""
         return self.noise_kept * (1 - (number + 1) / self.passes)
 
+    def penalty_of(self, number: int) -> float:
+        """By what pass `number` (from 0) takes the noise's power for larger: early pilots have noise of their own."""
+        return 1 + self.pilot_noise * (1 - number / self.passes)
+
+    def matching_of(self, number: int) -> int:
+        """Whose groups pass `number` (both from 0) uses: its own, later those of the last two matchings in turn."""
+        beyond = number - self.matchings
+        return number if beyond < 0 else max(0, self.matchings - 2 + beyond % 2)
+
+    def patch_size_of(self, matching: int) -> int:
+        """Side of the patches of the given matching (from 0) of the passes."""
+        return self.patch_size + self.size_steps[min(matching, len(self.size_steps) - 1)]
+
+    def stride_of(self, matching: int) -> int:
+        """Pixels from one reference patch to the next in the given matching (from 0) of the passes."""
+        return min(self.stride, self.patch_size_of(matching))
+
     def shift_of(self, matching: int) -> int:
         """Where the grid of reference patches begins in the given matching (from 0) of the passes."""
-        return self.grid_shift * matching % self.stride
+        return self.grid_shift * matching % self.stride_of(matching)
 
     @classmethod
     def for_sigma(cls, sigma: float, **changes: Any) -> Self:
@@ -146,8 +172,12 @@ _BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: wh
     (12, {"guide_noise": 1.0}),
     (18, {"guide_noise": 0.5}),
     (35, {}),
-    (70, {"patch_size": 7, "guide_noise": 0.1}),
-    (math.inf, {"patch_size": 8, "stride": 7, "group": 96, "passes": 5, "guide_noise": 0.05, "noise_kept": 0.65}),
+    (70, {"patch_size": 7, "guide_noise": 0.1, "pilot_noise": 0.15}),
+    (
+        math.inf,
+        {"patch_size": 8, "stride": 7, "group": 96, "passes": 5, "guide_noise": 0.05, "noise_kept": 0.65}
+        | {"pilot_noise": 0.0},
+    ),
 )
 
 

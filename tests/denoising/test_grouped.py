@@ -202,13 +202,22 @@ def check_threshold(
     st.integers(1, 20),
     st.floats(0, 0.9),
     st.floats(0, 1),
+    st.floats(1, 2),
     st.sampled_from([1.0, 20.0, 300.0]),
     st.integers(0, 1000),
     st.booleans(),
     st.booleans(),
 )
 def test_ridge_groups_is_the_definition(
-    side: int, size: int, left: float, removed: float, sigma: float, seed: int, uneven: bool, coloured: bool
+    side: int,
+    size: int,
+    left: float,
+    removed: float,
+    scale: float,
+    sigma: float,
+    seed: int,
+    uneven: bool,
+    coloured: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
     pilot = (128 + 30 * rng.standard_normal((10, 12))).astype(np.float32)
@@ -220,7 +229,7 @@ def test_ridge_groups_is_the_definition(
     rows, columns = rng.integers(0, 11 - side, (6, size)), rng.integers(0, 13 - side, (6, size))
     groups = (rows * 12 + columns).astype(np.int32)
     sums = np.zeros((3, *pilot.shape), dtype=np.float32)
-    known = np.float32(sigma), np.float32(left)
+    known = np.float32(sigma), np.float32(scale), np.float32(left)
     kernels.ridge_groups(noisy, current, pilot, factors, groups, side, white, *known, *sums)
     expected = np.zeros((2, *pilot.shape))
     weights = np.zeros(pilot.size)
@@ -228,7 +237,8 @@ def test_ridge_groups_is_the_definition(
         patches = [naive.patches_at(picture, group, side) for picture in (noisy, current, pilot)]
         own = factors.ravel()[group] if uneven else None
         matrix = white[: side**2, : side**2].T.astype(float) if white.size else None
-        estimate, remaining, weight = naive.ridge_group(patches[0], patches[1], patches[2], sigma, left, own, matrix)
+        known_here = sigma, scale, left, own, matrix
+        estimate, remaining, weight = naive.ridge_group(patches[0], patches[1], patches[2], *known_here)
         naive.add_at(expected[0], weight * estimate, group)
         naive.add_at(expected[1], weight * remaining, group)
         np.add.at(weights, group, weight)
@@ -598,9 +608,12 @@ BAD_SETTINGS: dict[str, list[Any]] = {
     "group": [0],
     "passes": [-1],
     "matchings": [0],
+    "size_steps": [(), (0, -6)],
     "grid_shift": [-1],
     "noise_kept": [1.0, -0.1],
     "guide_noise": [1.1, -0.1],
+    "pilot_noise": [1.1, -0.1],
+    "overshoot": [1.1, -0.1],
 }
 
 
@@ -616,7 +629,11 @@ def test_settings_for_any_noise(sigma: float) -> None:
     shares = [config.noise_after(number) for number in range(config.passes)]
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] == 0
-    assert all(0 <= config.shift_of(number) < config.stride for number in range(config.matchings))
+    for matching in range(config.matchings):
+        assert 0 <= config.shift_of(matching) < config.stride_of(matching) <= config.patch_size_of(matching)
+    scales = [config.penalty_of(number) for number in range(config.passes)]
+    assert scales == sorted(scales, reverse=True)
+    assert scales[-1] >= 1
     assert GroupSettings.for_sigma(sigma, group=5).group == 5
 
 

@@ -339,16 +339,17 @@ def subtract_means(rows, means):
 
 @compiled(fastmath=FAST)
 def ridge_groups(
-    noisy, current, pilot, factors, groups, side, whitening, sigma, noise_kept, estimate, remaining, weights
+    noisy, current, pilot, factors, groups, side, whitening, sigma, scale, noise_kept, estimate, remaining, weights
 ):
     """Denoise groups by a ridge combination of their patches, with the pilot in the place of the clean picture.
 
     noisy, current, pilot: (h, w) float32; current is `noisy` with part of its noise removed. t, the share of the noise
     of deviation sigma that is still in a group, follows from what was removed. With P and Y the patches of pilot and
     current as columns (n, K), without their group means, the denoised patches are
-        Y P' (P P' + n (t sigma)^2 I)^-1 P  +  the group mean of current.
+        Y P' (P P' + c n (t sigma)^2 I)^-1 P  +  the group mean of current,
+    with c the scale, above 1 where the pilot has noise of its own.
     factors: (h, w), by what the noise of the patch at a corner is stronger, or (0, 0): with D their squares,
-        Y D^-1 P' (P D^-1 P' + n (t sigma)^2 I)^-1 P.
+        Y D^-1 P' (P D^-1 P' + c n (t sigma)^2 I)^-1 P.
     whitening: V' (m, m), P is then V P, or (0, 0). m is n or the next multiple of 4.
     Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, both with the weight
     1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known best; and the weights to
@@ -387,7 +388,7 @@ def ridge_groups(
         trace = np.float32(0)
         for j in range(m):
             trace += system[j, j]
-        penalty = max(np.float32(n) * (t * deviation) ** 2, LEAST_RIDGE * trace)
+        penalty = max(scale * np.float32(n) * (t * deviation) ** 2, LEAST_RIDGE * trace)
         for j in range(m):
             system[j, j] += penalty
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
