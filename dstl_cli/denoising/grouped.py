@@ -4,6 +4,7 @@ The first stage codes the patches of each group with the learnt transform and th
 the pilot of the passes that follow, which combine the patches of each group and remove the noise little by little.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,10 +99,10 @@ class GroupedEngine(Engine):
         return int(max(sizes)) + LEAST_ROOM - 1
 
     def planes(self, plan: Plan) -> float:
-        """Pilot and current of every channel, those that a pass makes, and the groups."""
+        """Pilot and current of every channel, those that a pass makes beside them, and the groups."""
         count = len(plan.centres)
         noises = [plan.noise.channel(index) for index in range(count)]
-        made = 2 * count if turns_colours(noises, plan.settings.groups.patch_size) else 2
+        made = 0 if turns_colours(noises, plan.settings.groups.patch_size) else 2
         return 2.0 * count + made + 1.0
 
     def window(self, box: Box, plan: Plan) -> Box:
@@ -283,7 +284,8 @@ def colour_pass(
 ) -> tuple[list[Plane], list[Plane]]:
     """`ridge_pass` for three channels at once, along the axes of each group's own colours.
 
-    planes: noisy, current and the estimate so far, of three channels each.
+    planes: noisy, current and the estimate so far, of three channels each. The results take the place of the estimate
+    and, unless that is the noisy picture itself, of current. Where no noise is left, the second is the estimate too.
     """
     from dstl_cli.patches.kernels.grouped import ridge_colours
 
@@ -292,10 +294,20 @@ def colour_pass(
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot = (np.stack(parts[first : first + 3]) for first in (0, 3, 6))
         known = groups.patch_size, sigmas, np.float32(noise_left)
-        ridge_colours(noisy, current, pilot, corners, *known, sums[:3], sums[3:6], sums[6])
+        ridge_colours(noisy, current, pilot, corners, *known, sums[:3], sums[3:-1], sums[-1])
 
-    found = _average(_common(planes), groups, 6, run, execution)
+    common = _common(planes)
+    if noise_left == 0:
+        estimates = _average(common, groups, 3, run, execution, common[6:])
+        return estimates, estimates
+    remaining = common[3:6] if planes[3] is not planes[0] else [_like(plane, execution) for plane in common[3:6]]
+    found = _average(common, groups, 6, run, execution, [*common[6:], *remaining])
     return found[:3], found[3:]
+
+
+def _like(plane: Plane, execution: Execution) -> Plane:
+    """A plane of the same box whose values are not set."""
+    return replace(plane, values=execution.allocate(plane.box.shape, plane.values.dtype))
 
 
 def turns_colours(noises: list[ChannelNoise], side: int) -> bool:
@@ -402,8 +414,10 @@ def find_groups(guides: list[Plane], grid: ReferenceGrid, execution: Execution) 
     return Groups(grid.patch_size, tile_grid, box, dict(zip(places, execution.over(tiles, run), strict=True)))
 
 
-def _average(planes: list[Plane], groups: Groups, count: int, kernel: Any, execution: Execution) -> list[Plane]:
-    """Weighted averages over all patches of the groups, `count` planes of them.
+def _average(
+    planes: list[Plane], groups: Groups, count: int, kernel: Any, execution: Execution, into: Sequence[Plane] = ()
+) -> list[Plane]:
+    """Weighted averages over all patches of the groups, `count` planes of them; for `into` see `weighted_average`.
 
     kernel: adds `count` sums and, last, the weights at the corners of the patches, for one tile's part of the planes.
     """
@@ -416,7 +430,7 @@ def _average(planes: list[Plane], groups: Groups, count: int, kernel: Any, execu
         return sums
 
     box = planes[0].box.common(groups.box)
-    return weighted_average([plane.cut(box) for plane in planes], groups.grid, run, count, execution)
+    return weighted_average([plane.cut(box) for plane in planes], groups.grid, run, count, execution, into)
 
 
 def spread(weights: Floats, side: int) -> Floats:
