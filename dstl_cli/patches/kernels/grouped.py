@@ -517,8 +517,9 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, noise_kept, estim
     """`ridge_groups` for white noise in three channels, along the axes of each group's own colours.
 
     noisy, current, pilot, estimate, remaining: (3, h, w) float32, remaining (0, h, w) where it is not wanted;
-    sigmas: (3,). In units of the noise the channels are turned to the principal axes of the pilot's patches, worked on one by one, and turned back. Where P P'
-    has a trace below FAINT times the penalty, only the group mean is kept: it would be damped to nearly nothing.
+    sigmas: (3,). In units of the noise the channels are turned to the principal axes of the pilot's patches, worked on
+    one by one, and turned back. Where P P' has a trace below FAINT times the penalty, only the group mean is kept: it
+    would be damped to nearly nothing.
     All channels have the weight 1 / sqrt(1 + r), r the mean over the axes.
     """
     n = side * side
