@@ -4,6 +4,7 @@ The first stage codes the patches of each group with the learnt transform and th
 the pilot of the passes that follow, which combine the patches of each group and remove the noise little by little.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,11 +100,14 @@ class GroupedEngine(Engine):
         return int(max(sizes)) + LEAST_ROOM - 1
 
     def planes(self, plan: Plan) -> float:
-        """First stage, pilot and current of every channel, those that a pass makes, and the groups of two matchings."""
+        """Pilot and current of every channel, the groups of two matchings, and what passes that turn no colours add.
+
+        They make new planes, and the first stage is kept beside them.
+        """
         count = len(plan.centres)
         noises = [plan.noise.channel(index) for index in range(count)]
-        made = 2 * count if turns_colours(noises, plan.settings.groups.patch_size) else 2
-        return 3.0 * count + made + 2.0
+        turned = turns_colours(noises, plan.settings.groups.patch_size)
+        return 2.0 * count + 2.0 + (0.0 if turned else count + 2.0)
 
     def window(self, box: Box, plan: Plan) -> Box:
         """The groups and the sums of each pass, from the last to the first stage, and the coarser scales."""
@@ -129,7 +133,8 @@ class GroupedEngine(Engine):
         noises = [plan.noise.channel(index).counted_from(plan.centres[0]) for index in range(len(planes))]
         noisy = sum(sigma > 0 for sigma in plan.noise.sigmas)
         first, *others = reference_grids(planes[0].shape, plan.transform.patch_size, settings)
-        each = 1 if turns_colours(noises, settings.patch_size) else noisy
+        turned = turns_colours(noises, settings.patch_size)
+        each = 1 if turned else noisy
         steps = _Steps(execution, 1 + len(others) + noisy * len(plan.transforms) + each * settings.passes)
         fine = planes
         if execution.wanted is not None:  # the coarser scales need much of the picture, the groups less
@@ -137,7 +142,9 @@ class GroupedEngine(Engine):
             fine = [plane.cut(window.common(plane.box)) for plane in planes]
         pilots = self._first_stage(fine, noises, plan, first, steps)
         estimates = self._passes(fine, list(pilots), noises, settings, others, steps)
-        results = [_blend(*pair, -settings.overshoot) for pair in zip(estimates, pilots, strict=True)]
+        results = estimates  # turned colours have taken the place of the first stage
+        if not turned:
+            results = [_blend(*pair, -settings.overshoot) for pair in zip(estimates, pilots, strict=True)]
         return [self._with_low(result, planes, index, plan, execution) for index, result in enumerate(results)]
 
     def _with_low(self, result: Plane, planes: list[Plane], index: int, plan: Plan, execution: Execution) -> Plane:
@@ -189,13 +196,14 @@ class GroupedEngine(Engine):
     ) -> list[Plane]:
         """The passes that remove the noise little by little."""
         currents = list(noisy)
-        found: list[Groups] = []
+        found: dict[int, Groups] = {}
         for number in range(settings.passes):
             if number < settings.matchings:
                 guides = currents
                 if number == 0:
                     guides = [_blend(*pair, settings.guide_noise) for pair in zip(pilots, noisy, strict=True)]
-                found.append(find_groups(stabilised(guides, noises[0]), grids[number], steps.next()))
+                found.pop(number - 2, None)
+                found[number] = find_groups(stabilised(guides, noises[0]), grids[number], steps.next())
                 del guides
             groups = found[settings.matching_of(number)]
             if turns_colours(noises, settings.patch_size):
@@ -287,7 +295,8 @@ def colour_pass(
 ) -> tuple[list[Plane], list[Plane]]:
     """`ridge_pass` for three channels at once, along the axes of each group's own colours.
 
-    planes: noisy, current and the estimate so far, of three channels each.
+    planes: noisy, current and the estimate so far, of three channels each. The results take the place of the estimate
+    and, unless that is the noisy picture itself, of current. Where no noise is left, the second is the estimate too.
     """
     from dstl_cli.patches.kernels.grouped import ridge_colours
 
@@ -296,10 +305,20 @@ def colour_pass(
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot = (np.stack(parts[first : first + 3]) for first in (0, 3, 6))
         known = groups.patch_size, sigmas, np.float32(noise_left)
-        ridge_colours(noisy, current, pilot, corners, *known, sums[:3], sums[3:6], sums[6])
+        ridge_colours(noisy, current, pilot, corners, *known, sums[:3], sums[3:-1], sums[-1])
 
-    found = _average(_common(planes), groups, 6, run, execution)
+    common = _common(planes)
+    if noise_left == 0:
+        estimates = _average(common, groups, 3, run, execution, common[6:])
+        return estimates, estimates
+    remaining = common[3:6] if planes[3] is not planes[0] else [_like(plane, execution) for plane in common[3:6]]
+    found = _average(common, groups, 6, run, execution, [*common[6:], *remaining])
     return found[:3], found[3:]
+
+
+def _like(plane: Plane, execution: Execution) -> Plane:
+    """A plane of the same box whose values are not set."""
+    return replace(plane, values=execution.allocate(plane.box.shape, plane.values.dtype))
 
 
 def turns_colours(noises: list[ChannelNoise], side: int) -> bool:
@@ -406,8 +425,10 @@ def find_groups(guides: list[Plane], grid: ReferenceGrid, execution: Execution) 
     return Groups(grid.patch_size, tile_grid, box, dict(zip(places, execution.over(tiles, run), strict=True)))
 
 
-def _average(planes: list[Plane], groups: Groups, count: int, kernel: Any, execution: Execution) -> list[Plane]:
-    """Weighted averages over all patches of the groups, `count` planes of them.
+def _average(
+    planes: list[Plane], groups: Groups, count: int, kernel: Any, execution: Execution, into: Sequence[Plane] = ()
+) -> list[Plane]:
+    """Weighted averages over all patches of the groups, `count` planes of them; for `into` see `weighted_average`.
 
     kernel: adds `count` sums and, last, the weights at the corners of the patches, for one tile's part of the planes.
     """
@@ -420,7 +441,7 @@ def _average(planes: list[Plane], groups: Groups, count: int, kernel: Any, execu
         return sums
 
     box = planes[0].box.common(groups.box)
-    return weighted_average([plane.cut(box) for plane in planes], groups.grid, run, count, execution)
+    return weighted_average([plane.cut(box) for plane in planes], groups.grid, run, count, execution, into)
 
 
 def spread(weights: Floats, side: int) -> Floats:

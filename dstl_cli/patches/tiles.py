@@ -113,17 +113,19 @@ def weighted_average(
     run: Callable[[Tile, list[Floats]], Sums],
     count: int,
     execution: Execution,
+    into: Sequence[Plane] = (),
 ) -> list[Plane]:
     """Weighted averages over all patches, `count` planes of them: the one overlap-add of all engines.
 
     run: the sums of one tile, from the windows of the planes that it needs. Rows are averaged as soon as no tile below
-    changes them.
+    changes them. into: planes that the averages take the place of, perhaps some of `planes`: a tile below does not read
+    the rows that are finished.
     """
     dtype = planes[0].values.dtype
     tiles, done = tiles_in(grid, planes[0].box)
     if 0 in done.shape:
         raise ValueError("The window is too small for its box.")
-    results = [execution.allocate(done.shape, dtype) for _ in range(count)]
+    results = [plane.window(done) for plane in into] or [execution.allocate(done.shape, dtype) for _ in range(count)]
     area = Box(tiles[0].box.top, tiles[0].box.left, tiles[-1].box.bottom, max(tile.box.right for tile in tiles))
     pending = _Rows(area, count + 1, dtype)
     ends = _row_ends(grid, tiles, done)

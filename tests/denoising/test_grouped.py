@@ -282,6 +282,9 @@ def test_ridge_colours_is_the_definition(
     np.testing.assert_allclose(sums[6].ravel(), weights, rtol=1e-3, atol=0)
     covered = naive.spread(weights.reshape(10, 12), side)
     np.testing.assert_allclose(sums[:6], expected, rtol=0, atol=0.01 * covered.max())
+    alone = np.zeros((4, 10, 12), dtype=np.float32)
+    kernels.ridge_colours(noisy, current, pilot, *known, alone[:3], alone[3:3], alone[3])  # nothing remains
+    np.testing.assert_array_equal(alone, sums[[0, 1, 2, 6]])
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -493,7 +493,10 @@ def combine_axis(patches, axis, penalty, n, turned, system, combined, colours):
 
 @compiled(fastmath=FAST)
 def scatter_colours(colours, patches, means, shares, sigmas, noise_kept, weight, side, corners, estimate, remaining):
-    """Add the denoised patches of all channels, and the same with the noise that is kept; both arrays are used up."""
+    """Add the denoised patches of all channels, and the same with the noise that is kept; both arrays are used up.
+
+    remaining: (3, h, w), or (0, h, w) where no noise is kept.
+    """
     m = colours.shape[1]
     width = estimate.shape[2]
     for channel in range(3):
@@ -506,16 +509,18 @@ def scatter_colours(colours, patches, means, shares, sigmas, noise_kept, weight,
                 clean[j, k] = sigma * clean[j, k] + mean
                 own[j, k] = clean[j, k] + sigma * left
         scatter(clean, weight, width, side, corners, estimate[channel].ravel())
-        scatter(own, weight, width, side, corners, remaining[channel].ravel())
+        if len(remaining):
+            scatter(own, weight, width, side, corners, remaining[channel].ravel())
 
 
 @compiled(fastmath=FAST)
 def ridge_colours(noisy, current, pilot, groups, side, sigmas, noise_kept, estimate, remaining, weights):
     """`ridge_groups` for white noise in three channels, along the axes of each group's own colours.
 
-    noisy, current, pilot, estimate, remaining: (3, h, w) float32; sigmas: (3,). In units of the noise the channels are
-    turned to the principal axes of the pilot's patches, worked on one by one, and turned back. Where P P'
-    has a trace below FAINT times the penalty, only the group mean is kept: it would be damped to nearly nothing.
+    noisy, current, pilot, estimate, remaining: (3, h, w) float32, remaining (0, h, w) where it is not wanted;
+    sigmas: (3,). In units of the noise the channels are turned to the principal axes of the pilot's patches, worked on
+    one by one, and turned back. Where P P' has a trace below FAINT times the penalty, only the group mean is kept: it
+    would be damped to nearly nothing.
     All channels have the weight 1 / sqrt(1 + r), r the mean over the axes.
     """
     n = side * side
