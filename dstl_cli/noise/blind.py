@@ -105,8 +105,6 @@ GREY_ODDS = 1.5  # grey pictures are seldom a camera's: so much less in the loga
 # pictures with EXIF data were at hand.
 ISO_ODDS, ISO_NEUTRAL, ISO_ODDS_RANGE = 0.8, 800.0, (-3.0, 1.5)
 LARGEST_ISO = 1e7  # more is none
-# So much less for each doubling of the clustering, and at most: it is 0 to 1.1 in 46 of the 50 noisy photographs.
-CLUSTER_ODDS, MOST_CLUSTER_ODDS = 3.0, 1.5
 EVIDENCE_RAMP = (0.1, 0.35)  # probabilities between which noise comes in
 LEAST_AMPLITUDE = 1.0  # grey levels; less is not worth a change
 
@@ -233,8 +231,7 @@ def _coloured(
         return white
     if _looks_gaussian(readings[0]) or _gaussian_in_bins(readings[0]):
         return _believed(readings)
-    together = 0.0 if coded is None else _cluster_odds(coded.clustering)
-    camera = _camera_noise(readings, count, odds - together) if own.scaled else None
+    camera = _camera_noise(readings, count, odds) if own.scaled else None
     return camera or white
 
 
@@ -247,7 +244,7 @@ def _grey_level(sample: Pixels, depth: Depth) -> float:
 
 def _coded(sample: Pixels, depth: Depth, hints: Hints) -> CodedReading | None:
     """What JPEG has left in some windows of a picture of 8 bit, if it was one."""
-    if depth.stored_range != (0, 255):
+    if sample.dtype != np.uint8 or not depth.scaled:
         return None
     windows = list(_windows(sample))
     return read_coded(windows[:: math.ceil(len(windows) / CODED_WINDOWS)], hints.steps)
@@ -552,11 +549,6 @@ def _stationary(coarse: Reading) -> float:
 def _ramp(value: float, nothing: float, all_of_it: float) -> float:
     """0 at `nothing` and before, 1 at `all_of_it` and beyond, a line between."""
     return min(max((value - nothing) / (all_of_it - nothing), 0.0), 1.0)
-
-
-def _cluster_odds(clustering: float) -> float:
-    """What is taken off the logarithm of the odds where the coefficients that JPEG has left come together."""
-    return min(CLUSTER_ODDS * math.log2(max(clustering / TOGETHER, 1.0)), MOST_CLUSTER_ODDS)
 
 
 def _evidence(fine: Reading, coarse: Reading, more: float) -> float:

@@ -27,7 +27,7 @@ BLOCK = 8
 LUMA = np.array([0.299, 0.587, 0.114])  # of red, green and blue
 RADIUS = np.hypot(*np.divmod(np.arange(BLOCK**2), BLOCK))
 
-LEAST_STEP, MOST_STEP = 3, 128  # that are looked for: finer ones take nothing that matters
+LEAST_STEP, MOST_STEP = 4, 128  # that are looked for: finer ones take nothing that matters
 PARTS = 2  # of a grey level in the histograms of coefficients
 LARGEST = 2 * MOST_STEP  # coefficients beyond are not looked at
 LOOKED_AT = 2500  # blocks of each of the 64 grids
