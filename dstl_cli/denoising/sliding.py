@@ -27,6 +27,7 @@ from dstl_cli.transforms.transform import Transform
 
 GUIDE_SHARE = 0.7  # of the coarser scale's frequencies that the guide takes ...
 RESULT_SHARE = 0.3  # ... and the result
+CHROMA_STRIDE = 1  # by so much the stride of the chrominances is larger
 
 
 class SlidingEngine(Engine):
@@ -78,16 +79,17 @@ class Coding:
     error_scale: float
 
     @classmethod
-    def of(cls, settings: Any) -> "Coding":
-        """That of settings which have it."""
-        return cls(settings.stride, settings.error_scale)
+    def of(cls, plan: Plan, index: int) -> "Coding":
+        """That of a channel; chrominances have fewer patches."""
+        stride = min(plan.settings.stride + (CHROMA_STRIDE if index else 0), plan.patch_size)
+        return cls(stride, plan.settings.error_scale)
 
 
 def denoise_plane(
     plane: Plane, luminance: Plane, index: int, transform: Transform, plan: Plan, execution: Execution
 ) -> Plane:
     """Both passes at every scale, coarsest first, with one transform; luminance: the noisy one, for its levels."""
-    planes, coding = with_levels(plane, luminance, plan.noise.channel(index)), Coding.of(plan.settings)
+    planes, coding = with_levels(plane, luminance, plan.noise.channel(index)), Coding.of(plan, index)
     boxes = [part.box for part in planes[:1]]
     if execution.wanted is not None:  # a coarse scale needs much of the picture, the others little
         boxes = own_boxes(execution.wanted, plan, plane.shape, depth_of(plan, index), coding.stride)
