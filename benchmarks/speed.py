@@ -26,7 +26,7 @@ from dstl_cli.denoising.paper import make_coder
 from dstl_cli.denoising.passes import paper_estimate, patch_average
 from dstl_cli.denoising.settings import PaperSettings
 from dstl_cli.learning.settings import most_coefficients
-from dstl_cli.patches.grid import positions
+from dstl_cli.patches.grid import Lattice, positions
 from dstl_cli.pixels.planes import Plane
 from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.transform import Transform
@@ -110,7 +110,7 @@ def coding(quick: bool) -> None:
     plane = Plane.whole(image.astype(np.float32))
 
     def run(threads: int) -> NDArray[np.floating[Any]]:
-        return patch_average([plane], SIZE, (1, 1), estimate, Execution(threads)).values
+        return patch_average([plane], SIZE, Lattice(1, 1), estimate, Execution(threads)).values
 
     run(1)
     one, two = best_of(lambda: run(1), 5), best_of(lambda: run(2), 5)

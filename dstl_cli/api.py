@@ -159,7 +159,7 @@ def survey(
     >>> noisy = np.random.default_rng(0).normal(128, 20, (800, 600))
     >>> plan = survey(noisy, sigma=20, quality="fast")
     >>> plan.window(Box(top=300, left=300, bottom=310, right=310))
-    Box(top=192, left=0, bottom=393, right=600)
+    Box(top=192, left=120, bottom=394, right=490)
     """
     request = _request(quality, transform, adapt, jobs, nan, _given(dict(settings), without=()))
     return survey_source(ArraySource(picture) if isinstance(picture, np.ndarray) else picture, sigma, request)

@@ -16,26 +16,24 @@ Real = NDArray[np.floating[Any]]
 # Which coefficients (m,) of a patch stay, given costs (m,), budget and highest square dropped; and the patch's weight.
 Select = Callable[[Array, Array, float, float], tuple[Array, float]]
 # By what the noise of the patch at a row and column is larger.
+Lattice = Any  # has row_step, column_step, shift and offset
+Corners = list[tuple[int, int]]  # row and column of the first pixel of each patch
 Factor = Callable[[int, int], float]
 
 
 # Kernels.
 
 
-def take_patches(image: Real, tops: list[int], left: int, across: int, size: int) -> tuple[Array, Array]:
-    """Patches with upper rows `tops` and left columns left, left + 1, ...: (size**2, len(tops) * across), and means."""
-    corners = [(top, left + c) for top in tops for c in range(across)]
+def take_patches(image: Real, corners: Corners, size: int) -> tuple[Array, Array]:
+    """Patches that begin at these (row, column): (size**2, N), without their means, and the means."""
     patches = np.array([image[r : r + size, c : c + size].astype(np.float64).ravel() for r, c in corners]).T
     means = patches.mean(axis=0)
     return patches - means, means
 
 
-def add_patches(
-    patches: Real, means: Real, weights: Real, tops: list[int], left: int, across: int, total: Array, mass: Array
-) -> None:
+def add_patches(patches: Real, means: Real, weights: Real, corners: Corners, total: Array, mass: Array) -> None:
     """Add weight * (patch + mean) of every column, and the weights, where the patch was taken."""
     size = round(len(patches) ** 0.5)
-    corners = [(top, left + c) for top in tops for c in range(across)]
     for patch, mean, weight, (r, c) in zip(patches.T, means, weights, corners, strict=True):
         values = patch.astype(np.float64) + float(mean)
         total[r : r + size, c : c + size] += float(weight) * values.reshape(size, size)
@@ -83,19 +81,32 @@ class NaiveFrame:
         self.costs = np.array([column @ column for column in self.synthesis.T])
 
 
-def averaged(image: Real, w: Array, stride: int, estimate: Callable[[Array, int, int], tuple[Array, float]]) -> Array:
-    """The weighted average of the estimates of all patches in every stride-th row, and in the last one.
+def corners_on(lattice: Lattice, shape: tuple[int, ...], size: int) -> Corners:
+    """Where patches begin, row by row."""
+    found = []
+    for r in naive.positions(shape[0], size, lattice.row_step):
+        for c in range(shape[1] - size + 1):
+            regular = (c - lattice.offset - lattice.shift * r) % lattice.column_step == 0
+            outer = r in (0, shape[0] - size) and lattice.column_step > size and c % size == 0
+            if regular or outer or c in (0, shape[1] - size):
+                found.append((r, c))
+    return found
+
+
+def averaged(
+    image: Real, w: Array, lattice: Lattice, estimate: Callable[[Array, int, int], tuple[Array, float]]
+) -> Array:
+    """The weighted average of the estimates of all patches on a lattice.
 
     estimate: what becomes of a patch without its mean, and its weight.
     """
     size = round(len(w) ** 0.5)
     total, mass = np.zeros(image.shape), np.zeros(image.shape)
-    for r in naive.positions(image.shape[0], size, stride):
-        for c in range(image.shape[1] - size + 1):
-            patch = image[r : r + size, c : c + size].astype(np.float64).ravel()
-            found, weight = estimate(patch - patch.mean(), r, c)
-            total[r : r + size, c : c + size] += weight * (found + patch.mean()).reshape(size, size)
-            mass[r : r + size, c : c + size] += weight
+    for r, c in corners_on(lattice, image.shape, size):
+        patch = image[r : r + size, c : c + size].astype(np.float64).ravel()
+        found, weight = estimate(patch - patch.mean(), r, c)
+        total[r : r + size, c : c + size] += weight * (found + patch.mean()).reshape(size, size)
+        mass[r : r + size, c : c + size] += weight
     return total / mass
 
 
@@ -109,7 +120,7 @@ def coding_pass(
     w: Array,
     sigma: float,
     error_scale: float,
-    stride: int,
+    lattice: Lattice,
     always_kept: float,
     select: Select,
     factor: Factor = everywhere,
@@ -125,10 +136,12 @@ def coding_pass(
         kept, weight = select(frame.analysis @ patch, costs, error_scale**2 * len(w), always_kept**2)
         return frame.synthesis @ kept, weight / factor(r, c) ** 2
 
-    return averaged(image, w, stride, estimate)
+    return averaged(image, w, lattice, estimate)
 
 
-def wiener_pass(image: Real, pilot: Real, w: Array, sigma: float, stride: int, factor: Factor = everywhere) -> Array:
+def wiener_pass(
+    image: Real, pilot: Real, w: Array, sigma: float, lattice: Lattice, factor: Factor = everywhere
+) -> Array:
     """Each patch with the Wiener gains of the pilot's, in units of its noise, whose inverse variance it counts by."""
     size = round(len(w) ** 0.5)
 
@@ -138,4 +151,4 @@ def wiener_pass(image: Real, pilot: Real, w: Array, sigma: float, stride: int, f
         shrunk, weights = shrink((frame.analysis @ patch)[:, None], guide[:, None])
         return frame.synthesis @ shrunk[:, 0], float(weights[0]) / factor(r, c) ** 2
 
-    return averaged(image, w, stride, estimate)
+    return averaged(image, w, lattice, estimate)

@@ -39,7 +39,7 @@ Corners = NDArray[np.integer[Any]]  # (references, patches in a group), places w
 
 TILE = (64, 128)  # height and width of the area whose reference patches are one piece of work
 LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, where it takes any
-COARSE_STRIDE = 2  # between rows of patches at coarser scales
+COARSE_STRIDE = 2  # one in four patches at coarser scales
 FLAT = 1.02  # deviations of coefficients that differ by less are the same
 LEAST_ROOM = 8  # pictures are mirrored until this many patches fit into their height and width
 

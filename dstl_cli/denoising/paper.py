@@ -13,7 +13,7 @@ from dstl_cli.learning.on_picture import PictureTransform
 from dstl_cli.learning.settings import first_coefficients, most_coefficients
 from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.coding import Coder
-from dstl_cli.patches.grid import sample
+from dstl_cli.patches.grid import Lattice, sample
 from dstl_cli.pixels.planes import Box, Plane
 from dstl_cli.transforms.transform import Transform
 
@@ -33,7 +33,7 @@ class PaperEngine(Engine):
     def window(self, box: Box, plan: Plan) -> Box:
         """One pass."""
         stride: int = plan.settings.stride
-        return sliding_grid(plan.shape, plan.patch_size, stride, stride).covering(box)
+        return sliding_grid(plan.shape, plan.patch_size, Lattice(stride, stride)).covering(box)
 
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
         """Every patch coded and put back."""
@@ -46,7 +46,7 @@ class PaperEngine(Engine):
             if sigma:
                 estimate = paper_estimate(make_coder(transform, sigma, plan.settings), limits)
                 share = execution.part(index, len(planes))
-                plane = patch_average([plane], transform.patch_size, (stride, stride), estimate, share)
+                plane = patch_average([plane], transform.patch_size, Lattice(stride, stride), estimate, share)
             results.append(plane)
         return results
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dstl_cli.base.threads import Execution
 from dstl_cli.patches.coding import Coder
 from dstl_cli.patches.frame import Frame
-from dstl_cli.patches.grid import positions
+from dstl_cli.patches.grid import Lattice, positions
 from dstl_cli.patches.tiles import Span, Sums, Tile, TileGrid, spans_of, weighted_average
 from dstl_cli.pixels.planes import Plane
 
@@ -21,14 +21,14 @@ PatchEstimate = Callable[[list[Array32], list[Floats]], tuple[Array32, Array32]]
 # By what the noise is larger at the levels (N,) of the last plane, counted from its centre; None: nowhere.
 FactorsAt = Callable[[Floats], Array32 | None]
 
-TILE_HEIGHT, TILE_WIDTH = 64, 512  # pixels from a tile to the next, about
+TILE_HEIGHT, TILE_WIDTH = 64, 128  # pixels from a tile to the next, about
 PRODUCT = 1536  # patches worked on at a time: what fits into the cache
 ALWAYS_KEPT = 3.3  # coefficients above so many deviations are kept whatever they cost
 
 
-def sliding_grid(shape: tuple[int, int], size: int, row_stride: int, column_stride: int = 1) -> TileGrid:
-    """The tiles of all patches of a size: every stride-th row and column of them, and the last ones."""
-    rows, columns = positions(shape[0], size, row_stride), positions(shape[1], size, column_stride)
+def sliding_grid(shape: tuple[int, int], size: int, lattice: Lattice) -> TileGrid:
+    """The tiles of all patches of a size on a lattice."""
+    rows, columns = positions(shape[0], size, lattice.row_step), positions(shape[1], size)
     width = -(-shape[1] // max(1, round(shape[1] / TILE_WIDTH)))  # tiles of equal width
 
     def spans(corners: NDArray[np.intp], length: int, step: int) -> tuple[Span, ...]:
@@ -40,45 +40,31 @@ def sliding_grid(shape: tuple[int, int], size: int, row_stride: int, column_stri
 def patch_average(
     planes: Sequence[Plane],
     size: int,
-    strides: tuple[int, int],
+    lattice: Lattice,
     estimate: PatchEstimate,
     execution: Execution,
 ) -> Plane:
-    """The weighted average of the estimates of all patches of the first plane; the others guide them."""
+    """The weighted average of the estimates of the first plane's patches on a lattice; the others guide them."""
     from dstl_cli.patches.kernels.sliding import add_patches, take_patches
 
     def run(tile: Tile, windows: list[Floats]) -> Sums:
         images = [np.ascontiguousarray(window) for window in windows]
         sums = np.zeros((2, *images[0].shape), images[0].dtype)
-        across = int(tile.columns[-1]) + 1
-        together = max(1, PRODUCT // across)
-        for start in range(0, len(tile.rows), together):
-            tops = tile.rows[start : start + together]
-            count = len(tops) * across
-            patches = [np.empty((size * size, count), np.float32) for _ in images]
-            means = [np.empty(count, image.dtype) for image in images]
+        top, left = tile.box.top, tile.box.left
+        rows, columns = lattice.chosen(tile.rows + top, tile.columns + left, planes[0].shape, size)
+        corners = tile.rows[rows] * images[0].shape[1] + tile.columns[columns]
+        for start in range(0, len(corners), PRODUCT):
+            part = corners[start : start + PRODUCT]
+            patches = [np.empty((size * size, len(part)), np.float32) for _ in images]
+            means = [np.empty(len(part), image.dtype) for image in images]
             for image, taken, levels in zip(images, patches, means, strict=True):
-                take_patches(image, tops, 0, across, size, taken, levels)
-            estimates, weights = _on_grid(estimate, patches, means, tile.columns, across)
-            add_patches(estimates, means[0], weights, tops, 0, across, size, sums[0], sums[1])
+                take_patches(image, part, size, taken, levels)
+            estimates, weights = estimate(patches, means)
+            add_patches(estimates, means[0], weights, part, size, sums[0], sums[1])
         return sums
 
-    grid = sliding_grid(planes[0].shape, size, *strides)
+    grid = sliding_grid(planes[0].shape, size, lattice)
     return weighted_average(planes, grid, run, 1, execution)[0]
-
-
-def _on_grid(
-    estimate: PatchEstimate, patches: list[Array32], means: list[Floats], columns: NDArray[np.intp], across: int
-) -> tuple[Array32, Array32]:
-    """The estimates of the patches on these columns; the others between them have weight 0."""
-    if len(columns) == across:
-        return estimate(patches, means)
-    count = patches[0].shape[1]
-    chosen = (np.arange(0, count, across)[:, None] + columns).ravel()
-    found, found_weights = estimate([part[:, chosen] for part in patches], [part[chosen] for part in means])
-    estimates, weights = np.zeros_like(patches[0]), np.zeros(count, np.float32)
-    estimates[:, chosen], weights[chosen] = found, found_weights
-    return estimates, weights
 
 
 def coding_estimate(frame: Frame, costs: Array32, error_scale: float, factors_at: FactorsAt) -> PatchEstimate:

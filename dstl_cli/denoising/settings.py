@@ -32,7 +32,7 @@ class PatchCoding:
 
     canonical: str = "dct"  # Phi
     patch_size: int = 11
-    stride: int = 1  # between patches; between rows of patches in fast and standard
+    stride: int = 1  # between patches; in fast and standard there is one in stride**2 pixels
     error_scale: float | None = None  # C; None: 1.04, or what matches it for other patch sizes
     seed: int = 0
 
@@ -79,12 +79,14 @@ class FastSettings(PatchCoding):
     """Both passes with a ready transform, or with the DCT where that codes the picture as well."""
 
     method: str = "procrustes"  # by which the ready transforms were learnt; or dct
-    stride: int = 2
+    stride: int = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandardSettings(PatchCoding, PictureLearning):
     """Both passes with a transform learnt on the picture."""
+
+    stride: int = 2
 
     def __post_init__(self) -> None:
         PatchCoding.__post_init__(self)

@@ -20,12 +20,14 @@ from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform, choose_transform
 from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.frame import Frame
+from dstl_cli.patches.grid import Lattice
 from dstl_cli.pixels.planes import Box, Plane, averaged
 from dstl_cli.pixels.scales import exchanged, halved, halved_shape, most_halvings, under, with_low_from
 from dstl_cli.transforms.transform import Transform
 
 GUIDE_SHARE = 0.7  # of the coarser scale's frequencies that the guide takes ...
 RESULT_SHARE = 0.3  # ... and the result
+CHROMA_STRIDE = 1  # by so much the stride of the chrominances is larger
 
 
 class SlidingEngine(Engine):
@@ -77,16 +79,17 @@ class Coding:
     error_scale: float
 
     @classmethod
-    def of(cls, settings: Any) -> "Coding":
-        """That of settings which have it."""
-        return cls(settings.stride, settings.error_scale)
+    def of(cls, plan: Plan, index: int) -> "Coding":
+        """That of a channel; chrominances have fewer patches."""
+        stride = min(plan.settings.stride + (CHROMA_STRIDE if index else 0), plan.patch_size)
+        return cls(stride, plan.settings.error_scale)
 
 
 def denoise_plane(
     plane: Plane, luminance: Plane, index: int, transform: Transform, plan: Plan, execution: Execution
 ) -> Plane:
     """Both passes at every scale, coarsest first, with one transform; luminance: the noisy one, for its levels."""
-    planes, coding = with_levels(plane, luminance, plan.noise.channel(index)), Coding.of(plan.settings)
+    planes, coding = with_levels(plane, luminance, plan.noise.channel(index)), Coding.of(plan, index)
     boxes = [part.box for part in planes[:1]]
     if execution.wanted is not None:  # a coarse scale needs much of the picture, the others little
         boxes = own_boxes(execution.wanted, plan, plane.shape, depth_of(plan, index), coding.stride)
@@ -143,22 +146,28 @@ def _denoise_scale(
     noise = plan.noise.channel(index).counted_from(plan.centres[0])
     plain = Frame.of(transform)
     frame = plain.in_units_of(noise.deviations(plain.forward, scale))
-    size, strides = frame.patch_size, (coding.stride, 1)
+    size = frame.patch_size
+    first, second = lattices(coding.stride, size)
 
     factors_at = partial(noise.level_factors, scale=scale)
     coded = coding_estimate(frame, plain.costs, coding.error_scale, factors_at)
-    pilot = patch_average(planes, size, strides, coded, execution.part(0, 2))
+    pilot = patch_average(planes, size, first, coded, execution.part(0, 2))
     if coarse is not None:
         pilot = with_low_from(pilot, coarse, GUIDE_SHARE)
     plane, *luminance = (part.cut(pilot.box) for part in planes)
     shrinking = wiener_estimate(frame, factors_at)
-    result = patch_average([plane, pilot, *luminance], size, strides, shrinking, execution.part(1, 2))
+    result = patch_average([plane, pilot, *luminance], size, second, shrinking, execution.part(1, 2))
     return result if coarse is None else with_low_from(result, coarse, RESULT_SHARE)
+
+
+def lattices(stride: int, size: int) -> tuple[Lattice, Lattice]:
+    """Of the first and of the second pass: halfway between, as a patch is no good guide for itself."""
+    return Lattice.sheared(stride, size), Lattice.sheared(stride, size, stride**2 // 2)
 
 
 def own_boxes(box: Box, plan: Plan, shape: tuple[int, int], coarser: int, stride: int) -> list[Box]:
     """The pixels that the passes of a scale, and of so many coarser ones, look at for the result in a box."""
-    grid = sliding_grid(shape, plan.patch_size, stride)
+    grid = sliding_grid(shape, plan.patch_size, lattices(stride, plan.patch_size)[0])  # both have the same tiles
     if not coarser:
         return [grid.covering(grid.covering(box))]
     shrunk, low = exchanged(box, RESULT_SHARE, shape)

@@ -6,7 +6,7 @@ Beyond the borders the picture is mirrored; inside, everything depends on pixels
 same numbers as the whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ SHARP = windowed_sinc(16, 0.5, 6.0)  # as long, with less of the fine structures
 NOISE_GAIN = float((HALF_BAND**2).sum())  # deviation of white noise in a halved picture, as a share of that before ...
 SHARP_NOISE_GAIN = float((SHARP**2).sum())  # ... and where it was halved by SHARP
 REACH = len(HALF_BAND) // 2  # pixels of the fine picture on each side of a coarse one
+
+TOGETHER = 32_768  # values filtered at a time
 
 
 def halved_shape(shape: Sequence[int]) -> tuple[int, int]:
@@ -175,14 +177,16 @@ def _along(values: Floats, axis: int, start: int, stop: int, step: int = 1) -> F
     return values[start:stop:step] if axis == 0 else values[:, start:stop:step]
 
 
-def _combined(taps: Array, parts: Any) -> Floats:
-    """The sum of the parts, each times its tap, in their order."""
-    total: Floats | None = None
-    for tap, part in zip(taps, parts, strict=True):
-        term = part * part.dtype.type(tap)
-        if total is None:
-            total = term
-        else:
-            total += term
-    assert total is not None
+def _combined(taps: Array, parts: Iterable[Floats]) -> Floats:
+    """The sum of the parts, each times its tap, in their order; some rows at a time, so that they stay in the cache."""
+    views = list(parts)
+    total = np.empty_like(views[0], order="C")
+    factors = taps.astype(total.dtype)
+    step = max(1, TOGETHER // max(1, total.shape[1]))
+    term = np.empty((min(step, total.shape[0]), total.shape[1]), total.dtype)
+    for top in range(0, total.shape[0], step):
+        sums = total[top : top + step]
+        np.multiply(views[0][top : top + step], factors[0], out=sums)
+        for factor, view in zip(factors[1:], views[1:], strict=True):
+            sums += np.multiply(view[top : top + step], factor, out=term[: len(sums)])
     return total

@@ -32,7 +32,7 @@ SHORT: dict[str, Any] = {"patch_size": 8, "rounds": 2, "iterations": 3, "train_p
 OTHER: dict[str, Any] = {
     "canonical": "haar",
     "patch_size": 6,
-    "stride": 3,
+    "stride": 4,
     "error_scale": 0.8,
     "max_condition": 1.05,
     "density": 0.06,

@@ -6,7 +6,7 @@ from typing import Any
 import naive_passes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -24,8 +24,10 @@ from dstl_cli.denoising.passes import (
     sliding_grid,
     wiener_estimate,
 )
+from dstl_cli.denoising.sliding import lattices
 from dstl_cli.noise.model import WhiteChannel
 from dstl_cli.patches.frame import Frame
+from dstl_cli.patches.grid import Lattice, sheared_shift
 from dstl_cli.patches.kernels import sliding as kernels
 from dstl_cli.pixels.planes import Plane
 from dstl_cli.transforms.bases import dct_matrix
@@ -35,7 +37,7 @@ Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]
 
 ONE = Execution()
-TOPS = st.lists(st.integers(0, 6), min_size=1, max_size=4, unique=True).map(sorted)
+CORNERS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 8)), min_size=1, max_size=12, unique=True)
 
 
 def random_image(shape: tuple[int, int], seed: int = 0, sigma: float = 20.0) -> Array32:
@@ -58,6 +60,16 @@ def nowhere(levels: NDArray[Any]) -> None:
     """Noise that is the same at all levels."""
 
 
+def first_lattice(stride: int, transform: Transform) -> Lattice:
+    """That of the coder."""
+    return lattices(stride, transform.patch_size)[0]
+
+
+def second_lattice(stride: int, transform: Transform) -> Lattice:
+    """That of the Wiener pass."""
+    return lattices(stride, transform.patch_size)[1]
+
+
 def coding_pass(
     image: Array32,
     transform: Transform,
@@ -72,7 +84,7 @@ def coding_pass(
     costs = Frame.of(transform).costs
     estimate = coding_estimate(in_units(transform, sigma), costs, error_scale, factors_at)
     planes = [Plane.whole(part) for part in (image, *others)]
-    found = patch_average(planes, transform.patch_size, (stride, 1), estimate, execution)
+    found = patch_average(planes, transform.patch_size, first_lattice(stride, transform), estimate, execution)
     assert found.box == Plane.whole(image).box
     return np.asarray(found.values)
 
@@ -90,21 +102,23 @@ def wiener_pass(
     """The Wiener pass over a whole picture with white noise; others as before."""
     estimate = wiener_estimate(in_units(transform, sigma), factors_at)
     planes = [Plane.whole(part) for part in (image, pilot, *others)]
-    return np.asarray(patch_average(planes, transform.patch_size, (stride, 1), estimate, execution).values)
+    lattice = second_lattice(stride, transform)
+    return np.asarray(patch_average(planes, transform.patch_size, lattice, estimate, execution).values)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@given(tops=TOPS, left=st.integers(0, 3), across=st.integers(1, 6), size=st.integers(1, 4), seed=st.integers(0, 2**32))
+@given(corners=CORNERS, size=st.integers(1, 4), seed=st.integers(0, 2**32))
 def test_patches_are_taken_and_added_where_they_are(
-    dtype: type[np.floating[Any]], tops: list[int], left: int, across: int, size: int, seed: int
+    dtype: type[np.floating[Any]], corners: list[tuple[int, int]], size: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    shape = (max(tops) + size, left + across + size - 1)
+    shape = (max(r for r, _ in corners) + size, max(c for _, c in corners) + size)
     image: NDArray[np.floating[Any]] = (5 + rng.standard_normal(shape)).astype(dtype)
-    patches = np.empty((size**2, len(tops) * across), np.float32)
+    patches = np.empty((size**2, len(corners)), np.float32)
     means = np.empty(patches.shape[1], dtype)
-    kernels.take_patches(image, np.array(tops), left, across, size, patches, means)
-    expected, expected_means = naive_passes.take_patches(image, tops, left, across, size)
+    numbers = np.array([r * shape[1] + c for r, c in corners])
+    kernels.take_patches(image, numbers, size, patches, means)
+    expected, expected_means = naive_passes.take_patches(image, corners, size)
     np.testing.assert_allclose(patches, expected, rtol=0, atol=3e-6)
     np.testing.assert_allclose(means, expected_means, rtol=10 * float(np.finfo(dtype).eps))
 
@@ -112,22 +126,44 @@ def test_patches_are_taken_and_added_where_they_are(
     # sums go on from what is there
     total, mass = (rng.random(shape).astype(dtype) for _ in range(2))
     expected_total, expected_mass = total.astype(np.float64), mass.astype(np.float64)
-    naive_passes.add_patches(patches, means, weights, tops, left, across, expected_total, expected_mass)
-    kernels.add_patches(patches, means, weights, np.array(tops), left, across, size, total, mass)
+    naive_passes.add_patches(patches, means, weights, corners, expected_total, expected_mass)
+    kernels.add_patches(patches, means, weights, numbers, size, total, mass)
     np.testing.assert_allclose(total, expected_total, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(mass, expected_mass, rtol=1e-5, atol=1e-5)
 
 
 def test_patches_on_a_high_level_keep_their_small_differences() -> None:
     image = 1e9 + np.random.default_rng(0).standard_normal((9, 11))
+    corners = [(r, c) for r in range(6) for c in range(8)]
+    numbers = np.array([r * 11 + c for r, c in corners])
     patches, means = np.empty((16, 6 * 8), np.float32), np.empty(6 * 8)
-    kernels.take_patches(image, np.arange(6), 0, 8, 4, patches, means)
-    expected, expected_means = naive_passes.take_patches(image, list(range(6)), 0, 8, 4)
+    kernels.take_patches(image, numbers, 4, patches, means)
+    expected, expected_means = naive_passes.take_patches(image, corners, 4)
     np.testing.assert_allclose(patches, expected, rtol=0, atol=2e-6)
     np.testing.assert_allclose(means, expected_means, rtol=1e-15)
     total, mass = np.zeros((2, *image.shape))
-    kernels.add_patches(patches, means, np.ones(48, np.float32), np.arange(6), 0, 8, 4, total, mass)
+    kernels.add_patches(patches, means, np.ones(48, np.float32), numbers, 4, total, mass)
     np.testing.assert_allclose(total / mass, image, rtol=0, atol=2e-6)
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.tuples(st.integers(0, 30), st.integers(0, 30)), st.booleans())
+def test_a_sheared_lattice_is_its_definition_and_leaves_no_gap(
+    stride: int, size: int, more: tuple[int, int], second: bool
+) -> None:
+    assume(stride <= size)
+    shape = (size + more[0], size + more[1])
+    lattice = lattices(stride, size)[second]
+    rows, columns = (np.arange(length - size + 1) for length in shape)
+    found = lattice.chosen(rows, columns, shape, size)
+    assert list(zip(*(part.tolist() for part in found), strict=True)) == naive_passes.corners_on(lattice, shape, size)
+    covered = np.zeros(shape, bool)
+    for r, c in zip(*found, strict=True):
+        covered[r : r + size, c : c + size] = True
+    assert covered.all()
+
+
+def test_rows_of_patches_differ_in_their_columns() -> None:
+    assert [sheared_shift(stride**2, 11) for stride in (1, 2, 3, 4)] == [0, 1, 2, 3]
 
 
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(0, 2**32 - 1))
@@ -329,10 +365,12 @@ def test_both_passes_are_their_definitions(make: Callable[[int], Transform], str
     image = random_image((15, 18))
     transform = make(4)
     pilot = coding_pass(image, transform, 20.0, 1.04, stride, ONE)
-    expected = naive_passes.coding_pass(image, transform.matrix, 20.0, 1.04, stride, ALWAYS_KEPT, selected)
+    expected = naive_passes.coding_pass(
+        image, transform.matrix, 20.0, 1.04, first_lattice(stride, transform), ALWAYS_KEPT, selected
+    )
     np.testing.assert_allclose(pilot, expected, rtol=0, atol=1e-3)
     result = wiener_pass(image, pilot, transform, 20.0, stride, ONE)
-    expected = naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, stride)
+    expected = naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, second_lattice(stride, transform))
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-3)
     assert pilot.dtype == result.dtype == np.float32
     assert np.abs(pilot - image).max() > 10.0
@@ -359,12 +397,14 @@ def test_both_passes_follow_the_levels_of_the_last_plane(
 
     pilot = coding_pass(image, transform, 20.0, 1.04, stride, ONE, growing, *luminance)
     factor = factor_in([image, *luminance][-1])
-    expected = naive_passes.coding_pass(image, transform.matrix, 20.0, 1.04, stride, ALWAYS_KEPT, selected, factor)
+    expected = naive_passes.coding_pass(
+        image, transform.matrix, 20.0, 1.04, first_lattice(stride, transform), ALWAYS_KEPT, selected, factor
+    )
     np.testing.assert_allclose(pilot, expected, rtol=0, atol=1e-3)
     assert np.abs(pilot - coding_pass(image, transform, 20.0, 1.04, stride, ONE)).max() > 1.0
     result = wiener_pass(image, pilot, transform, 20.0, stride, ONE, growing, *luminance)
     factor = factor_in([pilot, *luminance][-1])
-    expected = naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, stride, factor)
+    expected = naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, second_lattice(stride, transform), factor)
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-3)
     assert np.abs(result - wiener_pass(image, pilot, transform, 20.0, stride, ONE)).max() > 1.0
 
@@ -386,14 +426,19 @@ def test_pictures_wider_than_a_product_and_a_tile_are_the_definition() -> None:
     width = max(PRODUCT, 2 * TILE_WIDTH) + 40
     image = random_image((5, width))
     image -= np.float32(2.0) * np.arange(width, dtype=np.float32)  # level: single precision holds what is left
-    assert len(sliding_grid(image.shape, 3, 2).columns) > 1
+    assert len(sliding_grid(image.shape, 3, Lattice(1, 4)).columns) > 1
     transform = Transform.fixed(3)
     pilot = coding_pass(image, transform, 20.0, 1.04, 2, Execution(2))
-    expected = naive_passes.coding_pass(image, transform.matrix, 20.0, 1.04, 2, ALWAYS_KEPT, selected)
+    expected = naive_passes.coding_pass(
+        image, transform.matrix, 20.0, 1.04, first_lattice(2, transform), ALWAYS_KEPT, selected
+    )
     np.testing.assert_allclose(pilot, expected, rtol=0, atol=1e-3)
     result = wiener_pass(image, pilot, transform, 20.0, 2, Execution(2))
     np.testing.assert_allclose(
-        result, naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, 2), rtol=0, atol=1e-3
+        result,
+        naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, second_lattice(2, transform)),
+        rtol=0,
+        atol=1e-3,
     )
 
 

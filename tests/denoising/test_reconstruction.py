@@ -13,6 +13,7 @@ from dstl_cli.base.threads import Execution
 from dstl_cli.denoising import passes
 from dstl_cli.denoising.passes import paper_estimate, patch_average, sliding_grid
 from dstl_cli.patches.coding import Coder
+from dstl_cli.patches.grid import Lattice
 from dstl_cli.pixels.planes import Plane
 from dstl_cli.transforms.transform import Transform
 
@@ -42,7 +43,7 @@ def estimate_image(
             patch.setattr(passes, "TILE_WIDTH", tile[1])
         estimate = paper_estimate(coder, data_range)
         plane, execution = Plane.whole(image), Execution(jobs, progress)
-        return patch_average([plane], coder.patch_size, (stride, stride), estimate, execution).values
+        return patch_average([plane], coder.patch_size, Lattice(stride, stride), estimate, execution).values
 
 
 @pytest.mark.parametrize("condition", [1.0, 3.0])
@@ -93,7 +94,7 @@ def test_threads_do_not_change_a_bit_and_tiles_hardly_any(
 def test_the_usual_tiles_do_not_change_a_bit_on_threads() -> None:
     """An image of more than one tile along both axes."""
     image = np.random.default_rng(0).normal(100, 20, (100, 2000))
-    grid = sliding_grid((100, 2000), 4, 1)
+    grid = sliding_grid((100, 2000), 4, Lattice(1, 1))
     assert len(grid.rows) > 1
     assert len(grid.columns) > 1
     coder = Coder.build(Transform.fixed(4), error_scale=1.04, fidelity=1e-3, most=9, sigma=20.0)

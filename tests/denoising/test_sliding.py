@@ -23,6 +23,7 @@ from dstl_cli.measure.metrics import peak_signal_noise_ratio
 from dstl_cli.noise import model
 from dstl_cli.noise.model import SCALE_SIGMA, WhiteChannel
 from dstl_cli.patches.frame import Frame
+from dstl_cli.patches.grid import Lattice
 from dstl_cli.pixels.planes import Plane
 from dstl_cli.pixels.scales import halved, halved_shape, with_low_from
 from dstl_cli.transforms.ready import ready_transform
@@ -61,13 +62,13 @@ def coder_pass(plane: Plane, sigma: float, scale: int = 0) -> Plane:
     """The coder at one scale; sigma: the noise of the whole picture."""
     costs = Frame.of(DCT).costs
     estimate = coding_estimate(in_units(sigma, scale), costs, matched_error_scale(8), lambda _: None)
-    return patch_average([plane], 8, (1, 1), estimate, Execution())
+    return patch_average([plane], 8, Lattice(1, 1), estimate, Execution())
 
 
 def wiener_pass(plane: Plane, pilot: Plane, sigma: float, scale: int = 0) -> Plane:
     """What a pilot guides to."""
     estimate = wiener_estimate(in_units(sigma, scale), lambda _: None)
-    return patch_average([plane, pilot], 8, (1, 1), estimate, Execution())
+    return patch_average([plane, pilot], 8, Lattice(1, 1), estimate, Execution())
 
 
 def test_weak_noise_has_one_scale() -> None:
@@ -228,7 +229,7 @@ def test_a_transform_few_patches_speak_for_is_averaged_with_the_canonical_one(
 def test_a_patch_of_one_pixel_leaves_the_picture() -> None:
     """Its mean is all it has."""
     noisy = with_noise(smooth((70, 60)), 20.0)
-    for wanted in (request("fast", method="dct", patch_size=1, stride=1), request("standard", patch_size=1)):
+    for wanted in (request("fast", method="dct", patch_size=1, stride=1), request("standard", patch_size=1, stride=1)):
         result = denoise_pixels(noisy, 20.0, wanted).pixels
         np.testing.assert_allclose(result.astype(np.float32), noisy, rtol=0, atol=1e-3)
 

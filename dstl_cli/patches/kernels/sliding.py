@@ -16,69 +16,43 @@ HALVINGS = 10  # of the range of thresholds: then it is known to a thousandth
 
 
 @compiled()
-def take_patches(image, tops, left, across, size, patches, means):
-    """Copy the patches with upper rows `tops` and left columns left, left + 1, ... into columns, without their means.
+def take_patches(image, corners, size, patches, means):
+    """Copy the patches that begin at these pixels into columns, without their means.
 
-    image: (h, w) floats; patches: (size**2, tops.size * across) float32 out; means: (tops.size * across,) of the
-    image's dtype out.
+    image: (h, w) contiguous floats; corners: (N,) numbers of pixels, row by row; patches: (size**2, N) float32 out;
+    means: (N,) of the image's dtype out.
     """
-    column_sums = np.empty(across + size - 1, image.dtype)
-    for r in range(tops.size):
-        top = tops[r]
-        first = r * across
-        for c in range(across + size - 1):
-            column_sums[c] = 0
-        for a in range(size):
-            pixels = image[top + a]
-            for c in range(across + size - 1):
-                column_sums[c] += pixels[left + c]
-        for c in range(across):
-            means[first + c] = 0
+    width = image.shape[1]
+    pixels = image.reshape(-1)
+    for c in range(corners.size):
+        means[c] = 0
+    for a in range(size):
         for b in range(size):
-            for c in range(across):
-                means[first + c] += column_sums[c + b]
-        for c in range(across):
-            means[first + c] /= size * size
-        for a in range(size):
-            pixels = image[top + a]
-            for b in range(size):
-                line = patches[a * size + b]
-                for c in range(across):
-                    line[first + c] = pixels[left + b + c] - means[first + c]
+            values = pixels[a * width + b :]
+            for c in range(corners.size):
+                means[c] += values[corners[c]]
+    for c in range(corners.size):
+        means[c] /= size * size
+    for a in range(size):
+        for b in range(size):
+            values = pixels[a * width + b :]
+            line = patches[a * size + b]
+            for c in range(corners.size):
+                line[c] = values[corners[c]] - means[c]
 
 
 @compiled()
-def add_patches(patches, means, weights, tops, left, across, size, total, mass):
-    """Add weight * (patch + mean) of every column to `total`, and the weights to `mass`; tops count from its first row.
-
-    The part of the means and the weights are the same in all pixels of a patch: they are spread along rows first.
-    """
-    width = across + size - 1
-    spread = np.empty(width, mass.dtype)
-    level = np.empty(width, total.dtype)
-    for r in range(tops.size):
-        first = r * across
-        for c in range(width):
-            spread[c] = 0
-            level[c] = 0
-        for b in range(size):
-            for c in range(across):
-                spread[b + c] += weights[first + c]
-                level[b + c] += weights[first + c] * means[first + c]
-        for a in range(size):
-            line = mass[tops[r] + a]
-            values = total[tops[r] + a]
-            for c in range(width):
-                line[left + c] += spread[c]
-                values[left + c] += level[c]
+def add_patches(patches, means, weights, corners, size, total, mass):
+    """Add weight * (patch + mean) of every column to `total` where it was taken, and the weights to `mass`."""
+    width = total.shape[1]
+    totals, masses = total.reshape(-1), mass.reshape(-1)
     for a in range(size):
         for b in range(size):
-            values = patches[a * size + b]
-            for r in range(tops.size):
-                first = r * across
-                line = total[tops[r] + a]
-                for c in range(across):
-                    line[left + b + c] += values[first + c] * weights[first + c]
+            line = patches[a * size + b]
+            values, weight = totals[a * width + b :], masses[a * width + b :]
+            for c in range(corners.size):
+                values[corners[c]] += weights[c] * (line[c] + means[c])
+                weight[corners[c]] += weights[c]
 
 
 @compiled()
