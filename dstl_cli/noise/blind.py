@@ -63,10 +63,12 @@ LEAST_WHITE = 0.6  # grey levels: rounding alone leaves 0.29
 LEAST_READ = 0.7  # a white reading below this says nothing about real noise
 CORRELATED = 0.45  # power of the chrominances over that of the luminance; 0.7 and more where colours are independent
 THIN_LEAST = 3.0  # grey levels of white noise that JPEG has thinned out
-THIN_LOST = 0.82  # of its finest coefficients at least that were rounded to 0: else enough is left to be read as it is
+THIN_LOST = (0.82, 0.996)  # of its finest coefficients that were rounded to 0: with fewer, enough is left to be read as
+# it is; with more, the few that are left may be anything's (photographs at ISO 800 to 12800: 0.999 and more)
 THIN_SLOPE = 0.95  # of its spectrum before JPEG at most: 0 to 0.25 for noise of 12 on eight pictures, 0.7 and 0.8 on
 # grass and gravel; 1.2 to 1.4 for them without noise
-TOGETHER = 1.2  # clustering of the coefficients that JPEG left, from which on they are texture's
+TOGETHER = 1.5  # clustering of the coefficients that JPEG left, from which on they are texture's: noise has 1.2 at most
+# (0.4 to 0.7 where all steps are known), clean pictures 2 and more
 WEAKEST = 1.1  # deviation of most of the picture (gravel: 1.06) over the reading: then the weakest spots were read
 LEVEL_RATIO = (1.5, 1.3)  # variances at bright and dark levels that differ by less are taken as equal: in general
 # (white noise in textures: 1.2), and where the calm blocks look like stationary noise
@@ -402,7 +404,8 @@ def _before_jpeg(coded: CodedReading, channels: int) -> float:
     which is the same in red, green and blue: sqrt(3) times that in the working luminance.
     """
     sigma = math.sqrt(channels) * coded.deviation(7, 9.9)
-    if not sigma > THIN_LEAST or coded.lost(7, 9.9) < THIN_LOST or coded.clustering > TOGETHER:
+    enough = THIN_LOST[0] <= coded.lost(7, 9.9) <= THIN_LOST[1]
+    if not (sigma > THIN_LEAST and enough and coded.clustering < TOGETHER):
         return 0.0
     slope = math.log(coded.deviation(2.5, 4.5) / coded.deviation(6.5, 8)) / math.log(7.25 / 3.5)
     return sigma if slope < THIN_SLOPE else 0.0
