@@ -62,13 +62,15 @@ FLAT_SLOPES = (0.5, 0.45)  # steepest log deviation over log frequency of white 
 LEAST_WHITE = 0.6  # grey levels: rounding alone leaves 0.29
 LEAST_READ = 0.7  # a white reading below this says nothing about real noise
 CORRELATED = 0.45  # power of the chrominances over that of the luminance; 0.7 and more where colours are independent
-THIN_LEAST = 3.0  # grey levels of white noise that JPEG has thinned out
+THIN_LEAST = 4.0  # grey levels of white noise that JPEG has thinned out; a clean wall of bricks at quality 92 reads 3
 THIN_LOST = (0.82, 0.996)  # of its finest coefficients that were rounded to 0: with fewer, enough is left to be read as
 # it is; with more, the few that are left may be anything's (photographs at ISO 800 to 12800: 0.999 and more)
-THIN_SLOPE = 0.95  # of its spectrum before JPEG at most: 0 to 0.25 for noise of 12 on eight pictures, 0.7 and 0.8 on
-# grass and gravel; 1.2 to 1.4 for them without noise
-TOGETHER = 1.5  # clustering of the coefficients that JPEG left, from which on they are texture's: noise has 1.2 at most
-# (0.4 to 0.7 where all steps are known), clean pictures 2 and more
+THIN_SLOPES = (0.7, 0.95)  # of its spectrum before JPEG at most: 0 to 0.25 for noise of 12 on eight pictures, 0.7 to
+# 0.9 on grass and gravel, 1.2 to 1.4 for them without noise; the first where it may be coarse noise as well
+TOGETHER = (
+    1.2  # clustering of the coefficients that JPEG left, from which on they are texture's: noise has 1.0 at most,
+)
+# that of a simulated camera too, clean pictures of which that much is left 1.4 and more
 WEAKEST = 1.1  # deviation of most of the picture (gravel: 1.06) over the reading: then the weakest spots were read
 LEVEL_RATIO = (1.5, 1.3)  # variances at bright and dark levels that differ by less are taken as equal: in general
 # (white noise in textures: 1.2), and where the calm blocks look like stationary noise
@@ -221,8 +223,10 @@ def _coloured(
     grey: a grey level. odds: what the file adds to those of noise.
     """
     count = len(estimates)
-    before_jpeg = _before_jpeg(coded, count) if coded is not None else 0.0
-    if before_jpeg:
+    odds -= GREY_ODDS if count == 1 else 0.0
+    probability = _evidence(readings[0], readings[1], odds) if own.scaled and len(readings) > 1 else 0.0
+    steepest = THIN_SLOPES[probability < EVIDENCE_RAMP[0]]
+    if coded is not None and (before_jpeg := _before_jpeg(coded, count, steepest)):
         return WhiteNoise((before_jpeg,) * len(white.sigmas))
     agrees = all(e.lower <= LOWER_RATIO * e.fine and e.sigma >= LEAST_READ * grey * own.unit for e in estimates)
     if agrees and count == 3:
@@ -233,7 +237,7 @@ def _coloured(
         return white
     if _looks_gaussian(readings[0]) or _gaussian_in_bins(readings[0]):
         return _believed(readings)
-    camera = _camera_noise(readings, count, odds) if own.scaled else None
+    camera = _camera_noise(readings, count, probability) if own.scaled else None
     return camera or white
 
 
@@ -397,7 +401,7 @@ def _looks_white(finest: Reading, grey: float) -> bool:
     return finest.slope() < FLAT_SLOPES[0] and steep < FLAT_SLOPES[1] and finest.level(7, 9.9) > LEAST_WHITE * grey
 
 
-def _before_jpeg(coded: CodedReading, channels: int) -> float:
+def _before_jpeg(coded: CodedReading, channels: int, steepest: float) -> float:
     """The deviation of white noise of which JPEG has taken most of the fine frequencies; 0 where it is none, or weak.
 
     Its spectrum before was flat, and what is left of it stands in any block. JPEG leaves the noise of its luminance,
@@ -408,7 +412,7 @@ def _before_jpeg(coded: CodedReading, channels: int) -> float:
     if not (sigma > THIN_LEAST and enough and coded.clustering < TOGETHER):
         return 0.0
     slope = math.log(coded.deviation(2.5, 4.5) / coded.deviation(6.5, 8)) / math.log(7.25 / 3.5)
-    return sigma if slope < THIN_SLOPE else 0.0
+    return sigma if slope < steepest else 0.0
 
 
 def _with_correlated_colours(white: WhiteNoise, finest: Reading) -> WhiteNoise:
@@ -521,14 +525,13 @@ def _grown(frequency: float, deviation: float, growth: float = GROWTH) -> list[t
     return [(frequency / 2**k, deviation * 2 ** (growth * k)) for k in (4, 3, 2, 1, 0)]
 
 
-def _camera_noise(readings: list[Reading], channels: int, odds: float) -> SpectralNoise | None:
-    """The noise of a camera's JPEG, as far as there is evidence for it; None where there is none.
+def _camera_noise(readings: list[Reading], channels: int, probability: float) -> SpectralNoise | None:
+    """The noise of a camera's JPEG, as far as it is probable or stationary; None where it is neither.
 
     Its floor is as high as its amplitude: the tails of what JPEG left of the fine noise reach that far.
     """
-    fine, coarse = readings[:2]
+    coarse = readings[1]
     stationary = _stationary(coarse)
-    probability = _evidence(fine, coarse, odds - (GREY_ODDS if channels == 1 else 0.0))
     share = max(_ramp(probability, *EVIDENCE_RAMP), stationary)
     between = ((BAND_RATIO, STATIONARY_RATIO), (CAMERA_PULL, 1.0))  # drawn to what cameras have; as it reads
     ratio, exponent = (float(np.interp(stationary, (0.0, 1.0), ends)) for ends in between)

@@ -6,8 +6,8 @@ after the picture was cut, or saved again in any format; the steps as well, wher
 in the file has the others. Two things follow from the calm blocks on the grid:
 * Most fine coefficients of noise are rounded to 0, and the others to a whole step. How many there are of each tells
   the deviation before: that of the Gaussian under which the counts are most likely.
-* Noise leaves its steps in any block, texture leaves them together: the number of coefficients that are left in a
-  block has a variance of at most its mean, or of more than that.
+* Noise leaves its steps in any block of a brightness, texture leaves them together: the number of coefficients that
+  are left in a block has a variance of at most its mean, or of more than that.
 """
 
 import math
@@ -60,7 +60,7 @@ class CodedReading:
 
     steps: Array  # (64,)
     counts: Array  # (64, MOST_LEVEL + 1) blocks by |coefficient| / step
-    clustering: float  # variance over mean of the number of coefficients left in a block, trimmed: 1 at most for noise
+    clustering: float  # of the coefficients that are left, in blocks of one brightness: 1 at most for noise
 
     def deviation(self, low: float, high: float) -> float:
         """Before quantisation, between two radii; nan where no step is known, or nothing is left."""
@@ -101,12 +101,20 @@ def read_coded(windows: Iterable[NDArray[Any]], table: Sequence[int] | None = No
     if not found or 2 * len(found) < len(planes):
         return None
     steps = _common_steps([grid.steps for _, _, grid in found], table)
-    magnitudes = np.concatenate([_calm_magnitudes(*part, steps) for part in found])
-    if len(magnitudes) < FEWEST_CALM:
+    groups = [group for part in found for group in _calm_magnitudes(*part, steps)]
+    if sum(map(len, groups)) < FEWEST_CALM:
         return None
+    magnitudes = np.concatenate(groups)
     counts = np.stack([(magnitudes == level).sum(axis=0) for level in range(MOST_LEVEL + 1)], axis=1)
-    left = np.sort(np.count_nonzero(magnitudes[:, RADIUS >= COARSEST], axis=1))[: -math.ceil(TRIMMED * len(magnitudes))]
-    return CodedReading(steps, counts.astype(np.float64), float(left.var() / max(left.mean(), 1e-9)))
+    return CodedReading(steps, counts.astype(np.float64), _clustering(groups))
+
+
+def _clustering(groups: list[NDArray[np.int8]]) -> float:
+    """Variance over mean of the number of coefficients left in a block; blocks (N, 64) in groups of one brightness."""
+    numbers = [np.sort(np.count_nonzero(group[:, RADIUS >= COARSEST], axis=1)) for group in groups]
+    trimmed = [left for own in numbers if len(left := own[: -math.ceil(TRIMMED * len(own))])]
+    scatter = sum(float(((left - left.mean()) ** 2).sum()) for left in trimmed)
+    return scatter / max(float(sum(left.sum() for left in trimmed)), 1e-9)
 
 
 def find_grid(plane: Array32) -> Grid | None:
@@ -173,8 +181,11 @@ def _common_steps(found: list[Array], table: Sequence[int] | None) -> Array:
     return np.where(RADIUS > 0, told, 0.0) if same else steps
 
 
-def _calm_magnitudes(window: NDArray[Any], plane: Array32, grid: Grid, steps: Array) -> NDArray[np.int8]:
-    """(N, 64) the |coefficients| of calm blocks in steps: those whose worst neighbour is among the least of a bin."""
+def _calm_magnitudes(window: NDArray[Any], plane: Array32, grid: Grid, steps: Array) -> list[NDArray[np.int8]]:
+    """The |coefficients| of calm blocks in steps, (N, 64) for each bin of brightness.
+
+    Calm are those whose worst neighbour is among the least of the bin.
+    """
     from scipy.ndimage import maximum_filter
 
     coefficients = _coefficients(plane, grid.top, grid.left)
@@ -187,14 +198,11 @@ def _calm_magnitudes(window: NDArray[Any], plane: Array32, grid: Grid, steps: Ar
     around[1, 1] = False
     worst, brightness = maximum_filter(energies, footprint=around, mode="nearest"), coefficients[..., 0]
     if not usable.any():
-        return magnitudes[usable]
+        return []
     edges = np.quantile(brightness[usable], np.linspace(0, 1, LEVEL_BINS + 1)[1:-1])
-    bin_of, calm = np.searchsorted(edges, brightness), np.zeros(usable.shape, bool)
-    for number in range(LEVEL_BINS):
-        members = usable & (bin_of == number)
-        if members.any():
-            calm |= members & (worst <= np.quantile(worst[members], CALM_SHARE))
-    return magnitudes[calm]
+    bin_of = np.searchsorted(edges, brightness)
+    bins = (usable & (bin_of == number) for number in range(LEVEL_BINS))
+    return [magnitudes[own & (worst <= np.quantile(worst[own], CALM_SHARE))] for own in bins if own.any()]
 
 
 def _clipped_blocks(window: NDArray[Any], grid: Grid) -> Mask:
