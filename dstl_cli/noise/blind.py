@@ -67,10 +67,8 @@ THIN_LOST = (0.82, 0.996)  # of its finest coefficients that were rounded to 0: 
 # it is; with more, the few that are left may be anything's (photographs at ISO 800 to 12800: 0.999 and more)
 THIN_SLOPES = (0.7, 0.95)  # of its spectrum before JPEG at most: 0 to 0.25 for noise of 12 on eight pictures, 0.7 to
 # 0.9 on grass and gravel, 1.2 to 1.4 for them without noise; the first where it may be coarse noise as well
-TOGETHER = (
-    1.2  # clustering of the coefficients that JPEG left, from which on they are texture's: noise has 1.0 at most,
-)
-# that of a simulated camera too, clean pictures of which that much is left 1.4 and more
+TOGETHER = 1.2  # clustering of the coefficients that JPEG left, from which on they are texture's: noise has 1.0 at
+# most, that of a simulated camera too, clean pictures of which that much is left 1.4 and more
 WEAKEST = 1.1  # deviation of most of the picture (gravel: 1.06) over the reading: then the weakest spots were read
 LEVEL_RATIO = (1.5, 1.3)  # variances at bright and dark levels that differ by less are taken as equal: in general
 # (white noise in textures: 1.2), and where the calm blocks look like stationary noise
