@@ -224,7 +224,8 @@ def _coloured(
     odds -= GREY_ODDS if count == 1 else 0.0
     probability = _evidence(readings[0], readings[1], odds) if own.scaled and len(readings) > 1 else 0.0
     steepest = THIN_SLOPES[probability < EVIDENCE_RAMP[0]]
-    if coded is not None and (before_jpeg := _before_jpeg(coded, count, steepest)):
+    plain = _looks_gaussian(readings[0])  # then JPEG has left the fine noise as it was
+    if coded is not None and not plain and (before_jpeg := _before_jpeg(coded, count, steepest)):
         return WhiteNoise((before_jpeg,) * len(white.sigmas))
     agrees = all(e.lower <= LOWER_RATIO * e.fine and e.sigma >= LEAST_READ * grey * own.unit for e in estimates)
     if agrees and count == 3:
@@ -233,7 +234,7 @@ def _coloured(
         return _following_level(readings[0], count) or _not_of_the_weakest(white, readings[0])
     if len(readings) < 2:
         return white
-    if _looks_gaussian(readings[0]) or _gaussian_in_bins(readings[0]):
+    if plain or _gaussian_in_bins(readings[0]):
         return _believed(readings)
     camera = _camera_noise(readings, count, probability) if own.scaled else None
     return camera or white
@@ -284,8 +285,8 @@ def _windows(sample: Pixels) -> Iterator[Pixels]:
     count = max(1, MOST_PIXELS // (tall * wide))
     down = max(1, min(round(math.sqrt(count * height / width)), count))
     across = max(1, count // down)
-    for top in np.linspace(0, height - tall, down).astype(int):
-        for left in np.linspace(0, width - wide, across).astype(int):
+    for top in np.linspace(0, height - tall, down).astype(int) // BLOCK * BLOCK:  # the grid of a JPEG is that of all
+        for left in np.linspace(0, width - wide, across).astype(int) // BLOCK * BLOCK:
             yield sample[top : top + tall, left : left + wide]
 
 

@@ -94,14 +94,15 @@ def deviation_before(counts: Array, steps: Array) -> float:
 def read_coded(windows: Iterable[NDArray[Any]], table: Sequence[int] | None = None) -> CodedReading | None:
     """What JPEG has left in windows (H, W) or (H, W, 3) of one picture in 8 bit; None where no grid shows.
 
+    The windows begin at multiples of 8 pixels from each other, so that one grid is that of all.
     table: (64,) the steps of the luminance, where the file states them. The coarsest grid counts: it may be older.
     """
     planes = [(window, _luma(window)) for window in windows if min(window.shape[:2]) >= 4 * BLOCK]
-    found = [(window, plane, grid) for window, plane in planes if (grid := find_grid(plane)) is not None]
-    if not found or 2 * len(found) < len(planes):
+    grid = find_grid([plane for _, plane in planes]) if planes else None
+    if grid is None:
         return None
-    steps = _common_steps([grid.steps for _, _, grid in found], table)
-    groups = [group for part in found for group in _calm_magnitudes(*part, steps)]
+    steps = _known_steps(grid.steps, table)
+    groups = [group for window, plane in planes for group in _calm_magnitudes(window, plane, grid, steps)]
     if sum(map(len, groups)) < FEWEST_CALM:
         return None
     magnitudes = np.concatenate(groups)
@@ -117,12 +118,15 @@ def _clustering(groups: list[NDArray[np.int8]]) -> float:
     return scatter / max(float(sum(left.sum() for left in trimmed)), 1e-9)
 
 
-def find_grid(plane: Array32) -> Grid | None:
-    """The coarsest grid of a JPEG in a luminance; None where there is none."""
-    blocks = plane.shape[0] * plane.shape[1] / BLOCK**2
-    thinning = max(1, int(math.sqrt(blocks / LOOKED_AT)))
+def find_grid(planes: Sequence[Array32]) -> Grid | None:
+    """The coarsest grid of a JPEG in windows of a luminance; None where there is none."""
+    blocks = sum(plane.size for plane in planes) / BLOCK**2
+    thinning = max(1, round(math.sqrt(blocks / LOOKED_AT)))
     corners = [(top, left) for top in range(BLOCK) for left in range(BLOCK)]
-    found = [_comb_steps(_coefficients(plane, *corner, thinning).reshape(-1, BLOCK**2)) for corner in corners]
+    found = []
+    for corner in corners:
+        parts = [_coefficients(plane, *corner, thinning).reshape(-1, BLOCK**2) for plane in planes]
+        found.append(_comb_steps(np.concatenate(parts)))
     strengths = np.array([steps.sum() for steps in found])
     best = int(np.argmax(strengths))
     if np.count_nonzero(found[best]) < LEAST_COMBS or strengths[best] < ALONE * np.median(strengths):
@@ -170,15 +174,13 @@ def _comb_steps(coefficients: Array32) -> Array:
     return np.where((best[:, 0] > TOOTH) & (RADIUS > 0), largest, 0).astype(np.float64)
 
 
-def _common_steps(found: list[Array], table: Sequence[int] | None) -> Array:
-    """The steps of all windows: the median of those that were found; the table's, where that is of the same grid."""
-    known = np.stack(found)
-    steps = np.array([np.median(own[own > 0]) if own.any() else 0.0 for own in known.T])
+def _known_steps(found: Array, table: Sequence[int] | None) -> Array:
+    """The steps that were found, or the table's, where that is of the same grid."""
     if table is None:
-        return steps
-    told, both = np.asarray(table, dtype=np.float64), steps > 0
-    same = np.median(np.abs(steps[both] / told[both] - 1)) <= SAME_TABLE
-    return np.where(RADIUS > 0, told, 0.0) if same else steps
+        return found
+    told, both = np.asarray(table, dtype=np.float64), found > 0
+    same = np.median(np.abs(found[both] / told[both] - 1)) <= SAME_TABLE
+    return np.where(RADIUS > 0, told, 0.0) if same else found
 
 
 def _calm_magnitudes(window: NDArray[Any], plane: Array32, grid: Grid, steps: Array) -> list[NDArray[np.int8]]:
