@@ -62,7 +62,7 @@ FLAT_SLOPES = (0.5, 0.45)  # steepest log deviation over log frequency of white 
 LEAST_WHITE = 0.6  # grey levels: rounding alone leaves 0.29
 LEAST_READ = 0.7  # a white reading below this says nothing about real noise
 CORRELATED = 0.45  # power of the chrominances over that of the luminance; 0.7 and more where colours are independent
-THIN_LEAST = 4.0  # grey levels of white noise that JPEG has thinned out; a clean wall of bricks at quality 92 reads 3
+THIN_LEAST = 5.0  # grey levels of white noise that JPEG has thinned out; a clean wall of bricks at quality 85 reads 4
 THIN_LOST = (0.82, 0.996)  # of its finest coefficients that were rounded to 0: with fewer, enough is left to be read as
 # it is; with more, the few that are left may be anything's (photographs at ISO 800 to 12800: 0.999 and more)
 THIN_SLOPES = (0.7, 0.95)  # of its spectrum before JPEG at most: 0 to 0.25 for noise of 12 on eight pictures, 0.7 to
