@@ -70,9 +70,9 @@ class CodedReading:
         return deviation_before(self.counts[chosen], self.steps[chosen])
 
     def lost(self, low: float, high: float) -> float:
-        """Share of the coefficients between two radii that were rounded to 0."""
-        counts = self.counts[self._between(low, high)]
-        return float(counts[:, 0].sum() / max(counts.sum(), 1.0))
+        """Share of the coefficients between two radii that were rounded to 0; all of them where no step shows."""
+        counts = self.counts[(low <= RADIUS) & (high >= RADIUS)]
+        return float(counts[:, 0].sum() / counts.sum())
 
     def _between(self, low: float, high: float) -> Mask:
         return np.asarray((low <= RADIUS) & (high >= RADIUS) & (self.steps > 0))
