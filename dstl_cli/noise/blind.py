@@ -65,9 +65,10 @@ CORRELATED = 0.45  # power of the chrominances over that of the luminance; 0.7 a
 THIN_LEAST = 5.0  # grey levels of white noise that JPEG has thinned out; a clean wall of bricks at quality 85 reads 4
 THIN_LOST = (0.82, 0.996)  # of its finest coefficients that were rounded to 0: with fewer, enough is left to be read as
 # it is; with more, the few that are left may be anything's (photographs at ISO 800 to 12800: 0.999 and more)
-THIN_SLOPES = (0.5, 0.7, 0.95)  # of its spectrum before JPEG at most: 0 to 0.3 for noise of 12 on eight pictures, 0.7
-# to 0.9 on grass and gravel, 1.2 to 1.4 for them without noise; the first two where it looks like plain coarse noise,
-# and where it may be a camera's
+THIN_SLOPES = (0.7, 0.95)  # of its spectrum before JPEG at most: 0 to 0.3 for noise of 12 on eight pictures, 0.7 to
+# 0.9 on grass and gravel, 1.2 to 1.4 for them without noise; the first where it may be a camera's coarse noise
+PLAIN_SLOPE = 0.8  # slope as it reads from which on Gaussian noise is coarse: thinned white noise, saved again on
+# another grid, has 0.4 to 0.6, a simulated camera's enlarged twice 1.1
 TOGETHER = 1.2  # clustering of the coefficients that JPEG left, from which on they are texture's: noise has 1.0 at
 # most, that of a simulated camera too, clean pictures of which that much is left 1.4 and more
 WEAKEST = 1.1  # deviation of most of the picture (gravel: 1.06) over the reading: then the weakest spots were read
@@ -225,8 +226,9 @@ def _coloured(
     odds -= GREY_ODDS if count == 1 else 0.0
     probability = _evidence(readings[0], readings[1], odds) if own.scaled and len(readings) > 1 else 0.0
     plain = _looks_gaussian(readings[0])
-    steepest = THIN_SLOPES[0 if plain else 1 if probability > EVIDENCE_RAMP[0] else 2]
-    if coded is not None and (before_jpeg := _before_jpeg(coded, count, steepest)):
+    coarse = plain and readings[0].slope() > PLAIN_SLOPE
+    steepest = THIN_SLOPES[probability < EVIDENCE_RAMP[0]]
+    if coded is not None and not coarse and (before_jpeg := _before_jpeg(coded, count, steepest)):
         return WhiteNoise((before_jpeg,) * len(white.sigmas))
     agrees = all(e.lower <= LOWER_RATIO * e.fine and e.sigma >= LEAST_READ * grey * own.unit for e in estimates)
     if agrees and count == 3:
