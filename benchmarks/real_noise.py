@@ -4,9 +4,12 @@ CHECK is a folder of pairs NAME_noisy.* and NAME_clean.*, or one of
 * clean: pictures without noise; how far the result is from the input;
 * white: noise of deviation 5 to 50, 8 bit and float; against the sigma given;
 * jpeg: noise of deviation 12, then JPEG; against the best white sigma, chosen with the clean picture at hand;
+* twice: the same at quality 75, saved again at 92, also cut by 3 pixels in between; against what was saved once;
+* jpeg-clean: pictures without noise as JPEG; how far the result is from the input;
 * poisson: photons, 5 to 100 of them in a white pixel; against the true model;
 * camera: the simulated camera; against the best white sigma.
-Their pictures are those of scikit-image. PSNR with peak 255, estimates clipped, results of whole numbers as they are.
+Their pictures are those of scikit-image; what JPEG files say of themselves is known. PSNR with peak 255, estimates
+clipped, results of whole numbers as they are.
 """
 
 import argparse
@@ -24,9 +27,11 @@ from dstl_cli.denoising.pipeline import denoise_pixels
 from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.survey import Request
 from dstl_cli.measure.metrics import peak_signal_noise_ratio
+from dstl_cli.noise.blind import NO_HINTS, Hints
 from dstl_cli.noise.model import NoiseModel, SpectralChannel, SpectralNoise
 from dstl_cli.noise.synthetic import add_noise, add_poisson_noise, photograph
 from dstl_cli.picture.read import read_picture
+from dstl_cli.run.files import hints_of
 from dstl_cli.transforms.ready import ready_transform
 
 Pixels = NDArray[Any]
@@ -71,10 +76,19 @@ def psnr(clean: Pixels, estimate: Pixels) -> float:
     return float(peak_signal_noise_ratio(clean.astype(float), np.clip(estimate.astype(float), 0, 255), data_range=255))
 
 
-def denoised(noisy: Pixels, noise: float | NoiseModel | None, quality: str) -> Pixels:
+def denoised(noisy: Pixels, noise: float | NoiseModel | None, quality: str, hints: Hints = NO_HINTS) -> Pixels:
     """By a quality, with the noise told or not."""
     request = Request.named(quality, source=TransformSource(ready=ready_transform))
-    return denoise_pixels(noisy, noise, request).pixels
+    return denoise_pixels(noisy, noise, request, hints=hints).pixels
+
+
+def as_jpeg(values: Pixels, level: int, sampling: str = "420") -> tuple[Pixels, Hints]:
+    """What JPEG leaves of 8-bit values, and what the file says."""
+    import imagecodecs
+
+    coded = imagecodecs.jpeg8_encode(np.ascontiguousarray(values), level, subsampling=sampling)
+    found = read_picture(bytes(coded))
+    return found.pages[0].reshape(values.shape), hints_of(found)
 
 
 def best_white(noisy: Pixels, clean: Pixels, quality: str) -> float:
@@ -102,19 +116,36 @@ def white_rows(quality: str) -> Iterator[Row]:
 
 def jpeg_rows(quality: str) -> Iterator[Row]:
     """White noise before JPEG."""
-    import imagecodecs
-
     for level in (75, 92):
         for sampling in ("420", "444"):
             for name in NOISY:
                 clean = picture(name)
                 if clean.ndim == 2 and sampling == "420":
                     continue  # grey has no colour to sample
-                coded = imagecodecs.jpeg8_encode(stored(add_noise(clean, 12.0, seed=0)), level, subsampling=sampling)
-                noisy = np.asarray(imagecodecs.jpeg8_decode(coded)).reshape(clean.shape)
+                noisy, hints = as_jpeg(stored(add_noise(clean, 12.0, seed=0)), level, sampling)
                 told = best_white(noisy, clean, quality)
                 what = f"quality {level}, {sampling if clean.ndim == 3 else 'grey'}: {name}"
-                yield what, psnr(clean, denoised(noisy, None, quality)), told
+                yield what, psnr(clean, denoised(noisy, None, quality, hints)), told
+
+
+def twice_rows(quality: str) -> Iterator[Row]:
+    """White noise before JPEG, saved again."""
+    for name in NOISY:
+        clean = picture(name)
+        once, hints = as_jpeg(stored(add_noise(clean, 12.0, seed=0)), 75)
+        first = denoised(once, None, quality, hints)
+        for cut in (0, 3):
+            twice, again = as_jpeg(once[cut:, cut:], 92)
+            blind = psnr(clean[cut:, cut:], denoised(twice, None, quality, again))
+            yield f"75{f', cut by {cut}' if cut else ''}, 92: {name}", blind, psnr(clean[cut:, cut:], first[cut:, cut:])
+
+
+def jpeg_clean_rows(quality: str) -> Iterator[Row]:
+    """JPEG without noise."""
+    for level in (75, 92):
+        for name in CLEAN:
+            found, hints = as_jpeg(picture(name), level)
+            yield f"quality {level}: {name}", psnr(found, denoised(found, None, quality, hints)), 99.0
 
 
 def poisson_rows(quality: str) -> Iterator[Row]:
@@ -153,16 +184,18 @@ def camera_rows(quality: str) -> Iterator[Row]:
 def pair_rows(folder: Path, quality: str) -> Iterator[Row]:
     """Real noisy pictures with their clean partners; compared with the noisy ones."""
     for path in sorted(folder.glob("*_noisy.*")):
-        noisy, clean = (
-            read_picture(part).pages[0] for part in (path, path.with_name(path.name.replace("_noisy", "_clean")))
-        )
-        yield path.stem.removesuffix("_noisy"), psnr(clean, denoised(noisy, None, quality)), psnr(clean, noisy)
+        file = read_picture(path)
+        noisy, clean = file.pages[0], read_picture(path.with_name(path.name.replace("_noisy", "_clean"))).pages[0]
+        blind = denoised(noisy, None, quality, hints_of(file))
+        yield path.stem.removesuffix("_noisy"), psnr(clean, blind), psnr(clean, noisy)
 
 
 CHECKS: dict[str, Callable[[str], Iterator[Row]]] = {
     "clean": clean_rows,
     "white": white_rows,
     "jpeg": jpeg_rows,
+    "twice": twice_rows,
+    "jpeg-clean": jpeg_clean_rows,
     "poisson": poisson_rows,
     "camera": camera_rows,
 }

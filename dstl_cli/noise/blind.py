@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.threads import one_blas_thread
 from dstl_cli.noise.estimate import LOWER_RATIO, NoiseEstimate, estimate_channels, joint_warnings
+from dstl_cli.noise.jpeg_grid import CodedReading, read_coded
 from dstl_cli.noise.model import NoiseModel, SpectralChannel, SpectralNoise, WhiteNoise
 from dstl_cli.pixels.colour import in_working_basis, working_channel
 from dstl_cli.pixels.depth import Depth
@@ -41,6 +42,7 @@ SCALES = 3
 BINS = (8, 6, 3)  # of brightness, on the three scales
 MOST_PIXELS = 1_200_000  # a larger picture is read in windows of this side, evenly spread
 WINDOW = 384
+CODED_WINDOWS = 4  # of them that are searched for the grid of a JPEG
 LEAST_SIDE = 64  # of a scale that is read
 FEWEST_BLOCKS = 50
 CALM_SHARE = 0.15  # of the blocks of a bin that speak
@@ -60,12 +62,15 @@ FLAT_SLOPES = (0.5, 0.45)  # steepest log deviation over log frequency of white 
 LEAST_WHITE = 0.6  # grey levels: rounding alone leaves 0.29
 LEAST_READ = 0.7  # a white reading below this says nothing about real noise
 CORRELATED = 0.45  # power of the chrominances over that of the luminance; 0.7 and more where colours are independent
-THIN_LEAST = 3.0  # grey levels of white noise that JPEG has thinned out
-THIN_SLOPES = (0.6, 1.1)  # its slope at most, in the picture's plain parts, and where texture is everywhere
-THIN_MEDIAN = (0.4, 0.75)  # deviation by medians over that by means: 0.46 to 0.70 for noise of 12 at quality 75 on
-# eight grey pictures, 0.87 and more without JPEG
-THIN_READ = 0.82  # the same for the reader's: 0.22 to 0.79; it is 0.85 and more at quality 85
-THIN_LOST = 1.4  # deviation before over that after: 1.3 where a flat picture has lost most
+THIN_LEAST = 5.0  # grey levels of white noise that JPEG has thinned out; a clean wall of bricks at quality 85 reads 4
+THIN_LOST = (0.82, 0.996)  # of its finest coefficients that were rounded to 0: with fewer, enough is left to be read as
+# it is; with more, the few that are left may be anything's (photographs at ISO 800 to 12800: 0.999 and more)
+THIN_SLOPES = (0.7, 0.95)  # of its spectrum before JPEG at most: 0 to 0.3 for noise of 12 on eight pictures, 0.7 to
+# 0.9 on grass and gravel, 1.2 to 1.4 for them without noise; the first where it may be a camera's coarse noise
+PLAIN_SLOPE = 0.8  # slope as it reads from which on Gaussian noise is coarse: thinned white noise, saved again on
+# another grid, has 0.4 to 0.6, a simulated camera's enlarged twice 1.1
+TOGETHER = 1.2  # clustering of the coefficients that JPEG left, from which on they are texture's: noise has 1.0 at
+# most, that of a simulated camera too, clean pictures of which that much is left 1.4 and more
 WEAKEST = 1.1  # deviation of most of the picture (gravel: 1.06) over the reading: then the weakest spots were read
 LEVEL_RATIO = (1.5, 1.3)  # variances at bright and dark levels that differ by less are taken as equal: in general
 # (white noise in textures: 1.2), and where the calm blocks look like stationary noise
@@ -113,9 +118,11 @@ class Hints:
     """What the file of a picture says that bears on its noise.
 
     iso: the camera's ISO number; nonsense is as good as None.
+    steps: (64,) the quantiser steps of the luminance of a JPEG, row by row.
     """
 
     iso: float | None = None
+    steps: tuple[int, ...] | None = None
 
     @property
     def odds(self) -> float:
@@ -191,11 +198,12 @@ def estimate_model(
     with one_blas_thread():  # products have the same bits however many there are, and the same blocks are chosen
         estimates = estimate_channels(sample, own)
         readings = read_scales(sample, own) if kind != "white" else []
+        coded = _coded(sample, own, hints) if kind == "auto" else None
     sigmas = [estimate.sigma / own.unit for estimate in estimates]
     white = WhiteNoise(tuple(sigmas if sample.ndim == 2 else in_working_basis(sigmas)))
     model: NoiseModel = white
     if kind == "auto" and readings:
-        model = _coloured(readings, _grey_level(sample, own), own, estimates, white, hints)
+        model = _coloured(readings, _grey_level(sample, own), own, estimates, white, coded, hints.odds)
     elif kind == "poisson" and readings:
         model = _following_level(readings[0], len(estimates)) or white
     return model, joint_warnings(estimates, *(() if model is white else ("size", "saturation")))
@@ -207,12 +215,20 @@ def _coloured(
     own: Depth,
     estimates: list[NoiseEstimate],
     white: WhiteNoise,
-    hints: Hints,
+    coded: CodedReading | None,
+    odds: float,
 ) -> NoiseModel:
-    """The model where the noise is not white, or JPEG has thinned it out; else the white one. grey: a grey level."""
+    """The model where the noise is not white, or JPEG has thinned it out; else the white one.
+
+    grey: a grey level. odds: what the file adds to those of noise.
+    """
     count = len(estimates)
-    before_jpeg = _before_jpeg(readings[0], white.sigmas[0], grey)
-    if before_jpeg and _following_level(readings[0], count) is None:
+    odds -= GREY_ODDS if count == 1 else 0.0
+    probability = _evidence(readings[0], readings[1], odds) if own.scaled and len(readings) > 1 else 0.0
+    plain = _looks_gaussian(readings[0])
+    coarse = plain and readings[0].slope() > PLAIN_SLOPE
+    steepest = THIN_SLOPES[probability < EVIDENCE_RAMP[0]]
+    if coded is not None and not coarse and (before_jpeg := _before_jpeg(coded, count, steepest)):
         return WhiteNoise((before_jpeg,) * len(white.sigmas))
     agrees = all(e.lower <= LOWER_RATIO * e.fine and e.sigma >= LEAST_READ * grey * own.unit for e in estimates)
     if agrees and count == 3:
@@ -221,9 +237,9 @@ def _coloured(
         return _following_level(readings[0], count) or _not_of_the_weakest(white, readings[0])
     if len(readings) < 2:
         return white
-    if _looks_gaussian(readings[0]) or _gaussian_in_bins(readings[0]):
+    if plain or _gaussian_in_bins(readings[0]):
         return _believed(readings)
-    camera = _camera_noise(readings, count, hints) if own.scaled else None
+    camera = _camera_noise(readings, count, probability) if own.scaled else None
     return camera or white
 
 
@@ -232,6 +248,14 @@ def _grey_level(sample: Pixels, depth: Depth) -> float:
     if depth.scaled:
         return 1.0
     return (float(sample.max()) - float(sample.min())) / 255 / depth.unit
+
+
+def _coded(sample: Pixels, depth: Depth, hints: Hints) -> CodedReading | None:
+    """What JPEG has left in some windows of a picture of 8 bit, if it was one."""
+    if sample.dtype != np.uint8 or not depth.scaled:
+        return None
+    windows = list(_windows(sample))
+    return read_coded(windows[:: math.ceil(len(windows) / CODED_WINDOWS)], hints.steps)
 
 
 # Blocks of three scales
@@ -264,8 +288,8 @@ def _windows(sample: Pixels) -> Iterator[Pixels]:
     count = max(1, MOST_PIXELS // (tall * wide))
     down = max(1, min(round(math.sqrt(count * height / width)), count))
     across = max(1, count // down)
-    for top in np.linspace(0, height - tall, down).astype(int):
-        for left in np.linspace(0, width - wide, across).astype(int):
+    for top in np.linspace(0, height - tall, down).astype(int) // BLOCK * BLOCK:  # the grid of a JPEG is that of all
+        for left in np.linspace(0, width - wide, across).astype(int) // BLOCK * BLOCK:
             yield sample[top : top + tall, left : left + wide]
 
 
@@ -379,18 +403,18 @@ def _looks_white(finest: Reading, grey: float) -> bool:
     return finest.slope() < FLAT_SLOPES[0] and steep < FLAT_SLOPES[1] and finest.level(7, 9.9) > LEAST_WHITE * grey
 
 
-def _before_jpeg(finest: Reading, sigma: float, grey: float) -> float:
-    """The deviation of white noise whose fine frequencies JPEG has taken from some blocks and left in others; else 0.
+def _before_jpeg(coded: CodedReading, channels: int, steepest: float) -> float:
+    """The deviation of white noise of which JPEG has taken most of the fine frequencies; 0 where it is none, or weak.
 
-    The smoothest blocks, which the reader of white noise looks at, and the median block then have less than the mean.
-    sigma: what that reader says. It is nearer where texture is everywhere.
+    Its spectrum before was flat, and what is left of it stands in any block. JPEG leaves the noise of its luminance,
+    which is the same in red, green and blue: sqrt(3) times that in the working luminance.
     """
-    fine, median = finest.level(7, 9.9), finest.level(7, 9.9, robust=True)
-    thinned = THIN_MEDIAN[0] * fine < median < THIN_MEDIAN[1] * fine and sigma < THIN_READ * fine
-    plain, textured = (finest.slope() < slope for slope in THIN_SLOPES)
-    if thinned and plain and fine > THIN_LEAST * grey:
-        return min(finest.level(4, 5.5), THIN_LOST * fine)
-    return THIN_LOST * sigma if thinned and textured and sigma > THIN_LEAST * grey else 0.0
+    sigma = math.sqrt(channels) * coded.deviation(7, 9.9)
+    enough = THIN_LOST[0] <= coded.lost(7, 9.9) <= THIN_LOST[1]
+    if not (sigma > THIN_LEAST and enough and coded.clustering < TOGETHER):
+        return 0.0
+    slope = math.log(coded.deviation(2.5, 4.5) / coded.deviation(6.5, 8)) / math.log(7.25 / 3.5)
+    return sigma if slope < steepest else 0.0
 
 
 def _with_correlated_colours(white: WhiteNoise, finest: Reading) -> WhiteNoise:
@@ -503,14 +527,13 @@ def _grown(frequency: float, deviation: float, growth: float = GROWTH) -> list[t
     return [(frequency / 2**k, deviation * 2 ** (growth * k)) for k in (4, 3, 2, 1, 0)]
 
 
-def _camera_noise(readings: list[Reading], channels: int, hints: Hints) -> SpectralNoise | None:
-    """The noise of a camera's JPEG, as far as there is evidence for it; None where there is none.
+def _camera_noise(readings: list[Reading], channels: int, probability: float) -> SpectralNoise | None:
+    """The noise of a camera's JPEG, as far as it is probable or stationary; None where it is neither.
 
     Its floor is as high as its amplitude: the tails of what JPEG left of the fine noise reach that far.
     """
-    fine, coarse = readings[:2]
+    coarse = readings[1]
     stationary = _stationary(coarse)
-    probability = max(_evidence(fine, coarse, grey=channels == 1, hints=hints), _wiped_out(fine, coarse))
     share = max(_ramp(probability, *EVIDENCE_RAMP), stationary)
     between = ((BAND_RATIO, STATIONARY_RATIO), (CAMERA_PULL, 1.0))  # drawn to what cameras have; as it reads
     ratio, exponent = (float(np.interp(stationary, (0.0, 1.0), ends)) for ends in between)
@@ -520,18 +543,6 @@ def _camera_noise(readings: list[Reading], channels: int, hints: Hints) -> Spect
         return None
     frequencies, deviations = zip(*_grown(REFERENCE, amplitude), strict=True)
     return SpectralNoise((SpectralChannel(frequencies, deviations, amplitude),) * channels)
-
-
-def _wiped_out(fine: Reading, coarse: Reading) -> float:
-    """Evidence for white noise that JPEG has wiped out of the fine frequencies of most blocks, 0 to 1.
-
-    The medians then fall steeply at the finest scale, and only there; the means, in which the blocks count that have
-    kept theirs, do not: their slope is 0.8 to 1.1 for noise of 12 before JPEG at quality 75 in four colour pictures,
-    1.7 and more in clean textures at that quality.
-    """
-    curved = fine.slope(robust=True) - coarse.slope(robust=True)
-    strength = coarse.level(4, 6.5, robust=True)
-    return _ramp(curved, 1.0, 1.4) * _ramp(strength, 10.0, 14.0) * _ramp(fine.slope(), 1.6, 1.3)
 
 
 def _stationary(coarse: Reading) -> float:
@@ -548,16 +559,16 @@ def _ramp(value: float, nothing: float, all_of_it: float) -> float:
     return min(max((value - nothing) / (all_of_it - nothing), 0.0), 1.0)
 
 
-def _evidence(fine: Reading, coarse: Reading, *, grey: bool, hints: Hints) -> float:
+def _evidence(fine: Reading, coarse: Reading, more: float) -> float:
     """Probability that a picture with these readings of the two finest scales is noisy.
 
     Noise is cut off steeply at the finest scale and flat below, textures and blurred pictures have one slope
     everywhere: the difference of the slopes, by means and by medians. The robust amplitude is near that of cameras.
-    Noise is everywhere in the calm blocks, so that its tails are light. What the file says comes on top.
+    Noise is everywhere in the calm blocks, so that its tails are light. more: the odds of what else is known.
     """
     amplitude = math.log(max(coarse.level(4, 6.5, robust=True), 0.3) / 8)
     curved = min(max(fine.slope() - coarse.slope(), -1.0), 1.5)
     curved_robust = min(max(fine.slope(robust=True) - coarse.slope(robust=True), -1.0), 1.5)
     features = (1.0, curved, curved_robust, amplitude, amplitude**2, math.log(max(coarse.tails, 1.0) / 5))
-    odds = sum(w * f for w, f in zip(EVIDENCE, features, strict=True)) - (GREY_ODDS if grey else 0.0)
-    return 1 / (1 + math.exp(-odds - hints.odds))
+    odds = sum(w * f for w, f in zip(EVIDENCE, features, strict=True))
+    return 1 / (1 + math.exp(-odds - more))

@@ -14,6 +14,7 @@ Pixels = NDArray[np.generic]
 BAND_PIXELS = 2_000_000  # looked at together
 SAMPLE_PIXELS = 8_000_000  # a larger picture is represented by windows of it
 SAMPLE_SIDE = 1024  # of such a window
+GRID = 8  # windows begin at multiples of this: the grid of a JPEG's blocks goes on where they are put together
 
 
 class PixelSource(Protocol):
@@ -69,6 +70,7 @@ def sample_of(source: PixelSource, seed: int, part: Box | None = None) -> Pixels
     rng = np.random.default_rng([seed, height, width])
     tall, wide = min(height, SAMPLE_SIDE), min(width, SAMPLE_SIDE)
     count = max(1, SAMPLE_PIXELS // (tall * wide))
-    corners = zip(rng.integers(0, height - tall + 1, count), rng.integers(0, width - wide + 1, count), strict=True)
-    places = [(part.top + int(y), part.left + int(x)) for y, x in sorted(corners)]
+    down, across = (rng.integers(0, room // GRID + 1, count) for room in (height - tall, width - wide))
+    corners = sorted(zip(down * GRID, across * GRID, strict=True))
+    places = [(part.top + int(y), part.left + int(x)) for y, x in corners]
     return np.concatenate([source.window(Box(y, x, y + tall, x + wide)) for y, x in places])

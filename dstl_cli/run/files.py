@@ -25,6 +25,7 @@ from dstl_cli.noise.model import NoiseModel
 from dstl_cli.picture.crop import cropped
 from dstl_cli.picture.formats import FORMATS, format_to_write
 from dstl_cli.picture.formats.exif import exif_iso
+from dstl_cli.picture.formats.jpeg import jpeg_coding
 from dstl_cli.picture.inputs import Input, Job, Selection
 from dstl_cli.picture.model import ImageInfo, Page, Picture
 from dstl_cli.picture.read import read_picture
@@ -345,7 +346,9 @@ class PageSource:
 
 def hints_of(picture: Picture) -> Hints:
     """What the file of a picture says that bears on its noise."""
-    return Hints(iso=exif_iso(picture.metadata.exif))
+    coding = jpeg_coding(picture)
+    steps = None if coding is None or coding.rgb else coding.tables[0]
+    return Hints(iso=exif_iso(picture.metadata.exif), steps=steps)
 
 
 def is_small(item: Input) -> bool:

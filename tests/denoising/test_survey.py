@@ -197,6 +197,15 @@ def test_the_sample_follows_the_seed_and_the_shape_alone(small_sample: None) -> 
     assert other.asked != first.asked
 
 
+def test_the_grid_of_a_jpeg_goes_on_across_the_windows_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "SAMPLE_PIXELS", 3000)
+    monkeypatch.setattr(source_module, "SAMPLE_SIDE", 16)
+    rows, columns = np.indices((200, 300)) % 8
+    sample = sample_of(ArraySource(8.0 * rows + columns), 0)
+    again, beside = np.indices(sample.shape) % 8
+    np.testing.assert_array_equal(sample, 8.0 * again + beside)
+
+
 def test_plans_of_large_pictures_are_made_from_their_sample(small_sample: None) -> None:
     """The same plan each time, from no more pixels than the sample and one look at each."""
     pixels = np.clip(128 + 20 * np.random.default_rng(0).standard_normal((150, 150)), 0, 255).astype(np.uint8)

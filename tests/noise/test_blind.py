@@ -16,7 +16,9 @@ from dstl_cli.noise.blind import Hints, estimate_model
 from dstl_cli.noise.estimate import estimate_sigma
 from dstl_cli.noise.model import SpectralNoise, WhiteNoise
 from dstl_cli.noise.synthetic import camera_jpeg
+from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.depth import Depth
+from dstl_cli.run.files import hints_of
 
 
 def bytes_of(values: NDArray[np.float64]) -> NDArray[np.uint8]:
@@ -119,6 +121,26 @@ def test_white_noise_before_jpeg_is_not_read_where_jpeg_took_it(name: str) -> No
 def test_a_clean_texture_after_jpeg_is_no_noise(name: str) -> None:
     """JPEG takes the fine frequencies of textures as it takes those of noise."""
     assert max(estimate_model(as_jpeg(getattr(data, name)(), 75))[0].sigmas) < 4
+
+
+@pytest.mark.parametrize(("name", "quality"), [("camera", 75), ("moon", 75), ("chelsea", 75), ("coffee", 50)])
+def test_the_few_coefficients_that_jpeg_leaves_of_a_clean_picture_are_no_white_noise(name: str, quality: int) -> None:
+    """With the file's table all steps are known, also where next to nothing is left."""
+    stream = io.BytesIO()
+    Image.fromarray(getattr(data, name)()).save(stream, "JPEG", quality=quality)
+    picture = read_picture(stream.getvalue())
+    model, _ = estimate_model(picture.pages[0], hints=hints_of(picture))
+    assert isinstance(model, SpectralNoise) or max(model.sigmas) < 1
+
+
+@pytest.mark.parametrize("name", ["camera", "moon"])
+@pytest.mark.parametrize("cut", [0, 3])
+def test_noise_before_jpeg_is_read_alike_once_saved_and_twice(name: str, cut: int) -> None:
+    clean = getattr(data, name)()
+    once = as_jpeg(bytes_of(clean + np.random.default_rng(0).normal(0, 12, clean.shape)), 75)
+    twice = as_jpeg(np.ascontiguousarray(once[cut:, cut:]), 92)
+    (first,), (second,) = (estimate_model(pixels)[0].sigmas for pixels in (once, twice))
+    assert second == pytest.approx(first, rel=0.1)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 7), (8, 8), (70, 300), (3, 400, 3), (64, 64, 3)])
