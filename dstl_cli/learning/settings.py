@@ -138,7 +138,7 @@ class CollectionSettings:
     patch_size: int = 11
     sparsity_level: int | None = None  # r
     sigma: float = 20.0
-    train_patches: int = 100_000  # sampled from all pictures together
+    train_patches: int = 200_000  # sampled from all pictures together
     batches: int | None = None  # parts of the sample, one of which an iteration codes; None: by the sample's size
     patience: int = 50  # iterations without a better cost that end the training
     seed: int = 0
