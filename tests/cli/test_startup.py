@@ -94,9 +94,10 @@ def test_the_package_alone_imports_nothing() -> None:
     assert not modules & ({"typer", "rich", "scipy"} | PICTURES)
 
 
-def test_a_run_leaves_out_what_it_does_not_need(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [DCT, ("--quality", "fast")], ids=["told", "estimated"])
+def test_a_run_leaves_out_what_it_does_not_need(arguments: tuple[str, ...], tmp_path: Path) -> None:
     Image.fromarray(scene()).save(tmp_path / "a.png")
-    done, modules = imported(MAIN, "denoise", str(tmp_path / "a.png"), *DCT)
+    done, modules = imported(MAIN, "denoise", str(tmp_path / "a.png"), *arguments)
     assert done.code == 0, done.stderr
     assert "numpy" in modules
     assert not modules & {"skimage", "matplotlib", "imageio", "pandas"}
