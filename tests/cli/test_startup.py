@@ -29,6 +29,7 @@ from typer.main import get_command
 
 from dstl_cli.base.progress import compiling
 from dstl_cli.cli import app
+from dstl_cli.patches.kernels import machine
 from dstl_cli.version import __version__
 
 DCT = ("--method", "dct", "--patch-size", "6", "--sigma", "20")
@@ -103,6 +104,9 @@ def test_a_run_leaves_out_what_it_does_not_need(arguments: tuple[str, ...], tmp_
     assert not modules & {"skimage", "matplotlib", "imageio", "pandas"}
     unneeded = {"scipy.fft", "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal"}
     assert not modules & unneeded  # numba asks scipy for its version
+    done, modules = imported(MAIN, "denoise", str(tmp_path / "a.png"), *arguments, "--force")
+    assert done.code == 0, done.stderr
+    assert ("numba" in modules) != machine.SUPPORTED  # what was compiled is there by now
 
 
 def test_module_and_version() -> None:
