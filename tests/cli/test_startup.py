@@ -297,6 +297,7 @@ def test_being_ended_by_the_system_is_like_ctrl_c(name: str, deaf: bool, tmp_pat
         signal.signal(signal.Signals[name], signal.SIG_DFL)
 
     arguments = ("denoise", str(tmp_path / "a.png"), "--sigma", "20", "--quality", "fast")
+    assert run_process(*arguments, "-o", "-").code == 0  # from here on nothing is compiled, and written, in between
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", WRITING, *arguments],
         env=environment(),

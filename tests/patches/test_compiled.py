@@ -229,7 +229,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 def test_without_any_folder_every_process_compiles(
     folder: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "cache_folders", lambda source: [])
+    monkeypatch.setattr(machine, "cache_folder", lambda source: None)
     assert kernel(folder)(20) == 41
     assert told == ["compiling"]
     assert not folder.exists()

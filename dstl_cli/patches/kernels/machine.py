@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from dstl_cli.base.atomic import atomic_output
-from dstl_cli.errors import FileProblem
 
 SUPPORTED = sys.platform == "linux" and os.uname().machine == "x86_64" and sys.implementation.name == "cpython"
 EXTENSIONS = ("_helperlib", "_dynfunc", "core/runtime/_nrt_python")  # numba's C library
@@ -78,21 +77,19 @@ class KernelFiles:
 
     def load(self, signature: str) -> bytes | None:
         """What was kept for a signature; None where nothing was, or it is damaged or of another source."""
-        for folder in cache_folders(self.source):
-            path = self._path(folder, signature)
-            if path.is_file():
-                kept = path.read_bytes()
-                return kept[32:] if kept[:32] == self._checksum(signature, kept[32:]) else None
-        return None
+        folder = cache_folder(self.source)
+        path = self._path(folder, signature) if folder else None
+        if path is None or not path.is_file():
+            return None
+        kept = path.read_bytes()
+        return kept[32:] if kept[:32] == self._checksum(signature, kept[32:]) else None
 
     def save(self, signature: str, content: bytes) -> None:
-        """Keep the content for a signature, in place of what was there before, in the first folder that takes it."""
-        for folder in cache_folders(self.source):
-            with contextlib.suppress(OSError, FileProblem):
-                folder.mkdir(parents=True, exist_ok=True)
-                with atomic_output(self._path(folder, signature)) as stream:
-                    stream.write(self._checksum(signature, content) + content)
-                return
+        """Keep the content for a signature, in place of what was there before, if there is a folder for it."""
+        folder = cache_folder(self.source)
+        if folder is not None:
+            with atomic_output(self._path(folder, signature)) as stream:
+                stream.write(self._checksum(signature, content) + content)
 
     def _path(self, folder: Path, signature: str) -> Path:
         number = hashlib.sha256(repr((signature, processor())).encode()).hexdigest()[:16]
@@ -104,14 +101,19 @@ class KernelFiles:
         return hashlib.sha256(repr(made_from).encode() + data).digest()
 
 
-def cache_folders(source: Path) -> list[Path]:
-    """Where what is compiled from a source file may be kept: the folder that is told, beside it, the user's."""
+def cache_folder(source: Path) -> Path | None:
+    """Where what is compiled from a source file is kept: the folder that is told, beside it, the user's, or nowhere."""
     beside = os.path.dirname(os.path.abspath(source))
     own = f"{os.path.basename(beside)}_{hashlib.sha1(beside.encode()).hexdigest()}"
     told = os.environ.get("NUMBA_CACHE_DIR")
     user = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     first = [Path(told, own)] if told else []
-    return [*first, Path(beside, "__pycache__"), Path(user, "numba", own)]
+    for folder in [*first, Path(beside, "__pycache__"), Path(user, "numba", own)]:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK | os.X_OK):
+                return folder
+    return None
 
 
 @lru_cache(maxsize=1)
