@@ -1,8 +1,8 @@
 """How right the progress of `best` is: `python benchmarks/progress.py [--side 384]`.
 
-Of pictures of scikit-image with white and with coarse noise: the share of the work that is reported against the share of
-the processor time, from the survey's end on one thread. Prints where they differ most, and how wrong the time left is
-told halfway: 1 is right.
+Of pictures of scikit-image with white and with coarse noise: the share of the work that is reported against the share
+of the processor time, from the end of the survey on, on one thread. Prints where they differ most, and how wrong the
+time left is told halfway: 1 is right.
 """
 
 import argparse
