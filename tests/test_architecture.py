@@ -34,6 +34,8 @@ STORES = {
     "transforms.files",
     "transforms.ready",
     "patches.kernels.compiled",
+    "patches.kernels.compiler",
+    "patches.kernels.machine",
 }  # the modules among them whose business is a file
 
 HEAVY = {"numba", "scipy", "skimage", "matplotlib", "jinja2"}

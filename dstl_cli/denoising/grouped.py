@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dstl_cli.base.progress import part_of
 from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.plan import Engine, Plan, TransformSource
 from dstl_cli.denoising.settings import BestSettings, GroupSettings, matched_error_scale
@@ -41,6 +42,9 @@ TILE = (64, 128)  # height and width of the area whose reference patches are one
 LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, where it takes any
 COARSE_STRIDE = 2  # one in four patches at coarser scales
 FLAT = 1.02  # deviations of coefficients that differ by less are the same
+# Processor time of a reference patch, for the progress, in units in which a pass on patches of p x p takes p^3.
+MATCHING_COST, THRESHOLD_COST, COARSE_COST = 120.0, 85.0, 17.0
+COLOUR_COST = 3.5  # of a pass that turns three channels, against one channel
 LEAST_ROOM = 8  # pictures are mirrored until this many patches fit into their height and width
 
 
@@ -131,11 +135,9 @@ class GroupedEngine(Engine):
         assert plan.transform is not None
         settings: GroupSettings = plan.settings.groups
         noises = [plan.noise.channel(index).counted_from(plan.centres[0]) for index in range(len(planes))]
-        noisy = sum(sigma > 0 for sigma in plan.noise.sigmas)
         first, *others = reference_grids(planes[0].shape, plan.transform.patch_size, settings)
         turned = turns_colours(noises, settings.patch_size)
-        each = 1 if turned else noisy
-        steps = _Steps(execution, 1 + len(others) + noisy * len(plan.transforms) + each * settings.passes)
+        steps = _Steps(execution, costs_of(plan, turned))
         fine = planes
         if execution.wanted is not None:  # the coarser scales need much of the picture, the groups less
             window = self._fine_window(execution.wanted, plan)
@@ -145,9 +147,9 @@ class GroupedEngine(Engine):
         results = estimates  # turned colours have taken the place of the first stage
         if not turned:
             results = [_blend(*pair, -settings.overshoot) for pair in zip(estimates, pilots, strict=True)]
-        return [self._with_low(result, planes, index, plan, execution) for index, result in enumerate(results)]
+        return [self._with_low(result, planes, index, plan, steps) for index, result in enumerate(results)]
 
-    def _with_low(self, result: Plane, planes: list[Plane], index: int, plan: Plan, execution: Execution) -> Plane:
+    def _with_low(self, result: Plane, planes: list[Plane], index: int, plan: Plan, steps: "_Steps") -> Plane:
         """The result of a channel, with low frequencies from coarser scales where its noise asks for them.
 
         There every patch is worked on by itself. They count as much as the noise beyond a patch's reach stands out.
@@ -155,6 +157,7 @@ class GroupedEngine(Engine):
         deepest = coarser_scales(plan, index)
         if not deepest:
             return result
+        execution = steps.next()
         noise, wanted = plan.noise.channel(index), execution.wanted
         boxes = [] if wanted is None else own_boxes(*_halved_problem(wanted, plan, deepest))
         own = with_levels(planes[index], planes[0], noise)
@@ -165,6 +168,8 @@ class GroupedEngine(Engine):
         found = [part for part in parts if part is not None]
         coarse = found[0] if len(found) == 1 else averaged(*found)
         changed = with_low_from(result, coarse, LOW_SHARE)
+        if execution.progress is not None:  # the coarser scales do not tell how far they are
+            execution.progress(1.0)
         return _blend(changed, result, 1 - noise.coarse_excess)
 
     def _first_stage(
@@ -228,16 +233,35 @@ BEST = GroupedEngine()
 
 @dataclass
 class _Steps:
-    """An execution in a known number of equal steps."""
+    """An execution in steps whose costs are known."""
 
     execution: Execution
-    count: int
+    costs: list[float]
     done: int = 0
 
     def next(self) -> Execution:
         """The execution of the step that begins."""
+        before, own, whole = sum(self.costs[: self.done]), self.costs[self.done], sum(self.costs)
         self.done += 1
-        return self.execution.part(self.done - 1, self.count)
+        return replace(self.execution, progress=part_of(self.execution.progress, before, whole, own))
+
+
+def costs_of(plan: Plan, turned: bool) -> list[float]:
+    """What the steps of a picture cost, in their order, as measured: first stage, matchings and passes, coarser scales.
+
+    turned: the passes turn the colours.
+    """
+    settings: GroupSettings = plan.settings.groups
+    noisy = [index for index, sigma in enumerate(plan.noise.sigmas) if sigma > 0]
+    costs = [MATCHING_COST / settings.first_stride**2]
+    costs += [THRESHOLD_COST / settings.first_stride**2] * (len(noisy) * len(plan.transforms))
+    for number in range(settings.passes):
+        if number < settings.matchings:
+            costs.append(MATCHING_COST * (1 + len(plan.centres)) / 2 / settings.stride_of(number) ** 2)
+        matching = settings.matching_of(number)
+        cost = settings.patch_size_of(matching) ** 3 / settings.stride_of(matching) ** 2
+        costs += [COLOUR_COST * cost] if turned else [cost] * len(noisy)
+    return costs + [COARSE_COST / COARSE_STRIDE**2 for index in noisy if coarser_scales(plan, index)]
 
 
 def threshold_stage(

@@ -45,6 +45,8 @@ LOGDET_WEIGHT = 0.031  # lambda0 of the log-det methods
 LEARN_SIGMA = 60.0  # learning looks at the first scale with no more noise than this, and at the next coarser one
 SMALLEST_SIDE = 24  # of a scale
 PART = 4096  # patches coded at a time
+PATCH_PIXELS = 5.5  # a small picture gives a patch for so many pixels: more say the same again ...
+FEW_PATCHES = 12_000  # ... but this many at least
 COMPARED_PATCHES = 4000  # on which transforms are compared
 LEAST_SIGNAL = 12.0  # with less excess than this many times that of pure noise there is nothing to learn from
 LEAST_GAIN = 1.0  # a ready transform must exceed the DCT by this many times the excess of pure noise
@@ -90,6 +92,8 @@ def learn_transform_on(
     start: what learning starts from; without it the better of the ready transform and the canonical one.
     """
     before = start or Transform.fixed(settings.patch_size, settings.canonical)
+    most = max(FEW_PATCHES, int(math.prod(plane.shape) / PATCH_PIXELS))
+    settings = replace(settings, train_patches=min(settings.train_patches, most))
     data = training_patches(plane, noise, before, settings.train_patches, settings.seed)
     first = CANONICAL[before.canonical].first_learnt
     if data.shape[1] < min(FEWEST_PATCHES, settings.train_patches) or not _has_signal(data):
@@ -133,14 +137,21 @@ def training_patches(plane: Plane, noise: ChannelNoise, fixed: Transform, count:
     # The filter here leaves less noise than the one the model tells of: at the first halving, as low ones pass both.
     sharper = SHARP_NOISE_GAIN / NOISE_GAIN
     parts = []
-    for index, number in enumerate(usable):
-        patches = _sampled(scales[number].values, size, (count + index) // len(usable), rng)
+    for number, drawn in zip(usable, _shares([scales[number].values for number in usable], size, count), strict=True):
+        patches = _sampled(scales[number].values, size, drawn, rng)
         deviations = noise.deviations(analysis, number) * (sharper if number else 1)
         parts.append((analysis / deviations[:, None]).astype(np.float32) @ patches)
         factors = noise.level_factors(patches.mean(axis=0), number)
         if factors is not None:
             parts[-1] /= factors
     return np.concatenate(parts, axis=1)
+
+
+def _shares(images: list[NDArray[Any]], size: int, count: int) -> list[int]:
+    """How many of `count` patches come from each picture: as many from each; the first gives what others lack."""
+    rooms = [math.prod(side - size + 1 for side in image.shape) for image in images]
+    shares = [min((count + index) // len(images), room) for index, room in enumerate(rooms)]
+    return [count - sum(shares[1:]), *shares[1:]]
 
 
 def _sampled(image: NDArray[Any], size: int, count: int, rng: np.random.Generator) -> Array32:

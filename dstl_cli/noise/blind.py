@@ -22,6 +22,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from dstl_cli.base.arrays import largest_around
 from dstl_cli.base.threads import one_blas_thread
 from dstl_cli.noise.estimate import LOWER_RATIO, NoiseEstimate, estimate_channels, joint_warnings
 from dstl_cli.noise.jpeg_grid import CodedReading, read_coded
@@ -367,13 +368,11 @@ def _kurtosis(powers: NDArray[np.floating[Any]], least: float) -> Array:
 
 def _calm(blocks: _Blocks, energies: Array, bin_of: NDArray[np.intp], bins: int) -> Flags:
     """In each bin of brightness the blocks whose worst neighbour is the least."""
-    from scipy.ndimage import maximum_filter
-
     known = np.where(blocks.usable, energies, np.inf)
     worst, start = np.empty(len(known)), 0
     for rows, columns in blocks.grids:
         part = slice(start, start + rows * columns)
-        around = maximum_filter(known[part].reshape(rows, columns), footprint=NEIGHBOURS, mode="nearest")
+        around = largest_around(known[part].reshape(rows, columns), NEIGHBOURS)
         worst[part] = np.minimum(around.ravel(), 1e30)
         start = part.stop
     chosen = np.zeros(len(known), bool)

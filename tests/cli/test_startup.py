@@ -29,6 +29,7 @@ from typer.main import get_command
 
 from dstl_cli.base.progress import compiling
 from dstl_cli.cli import app
+from dstl_cli.patches.kernels import machine
 from dstl_cli.version import __version__
 
 DCT = ("--method", "dct", "--patch-size", "6", "--sigma", "20")
@@ -94,14 +95,18 @@ def test_the_package_alone_imports_nothing() -> None:
     assert not modules & ({"typer", "rich", "scipy"} | PICTURES)
 
 
-def test_a_run_leaves_out_what_it_does_not_need(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [DCT, ("--quality", "fast")], ids=["told", "estimated"])
+def test_a_run_leaves_out_what_it_does_not_need(arguments: tuple[str, ...], tmp_path: Path) -> None:
     Image.fromarray(scene()).save(tmp_path / "a.png")
-    done, modules = imported(MAIN, "denoise", str(tmp_path / "a.png"), *DCT)
+    done, modules = imported(MAIN, "denoise", str(tmp_path / "a.png"), *arguments)
     assert done.code == 0, done.stderr
     assert "numpy" in modules
     assert not modules & {"skimage", "matplotlib", "imageio", "pandas"}
     unneeded = {"scipy.fft", "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.signal"}
     assert not modules & unneeded  # numba asks scipy for its version
+    done, modules = imported(MAIN, "denoise", str(tmp_path / "a.png"), *arguments, "--force")
+    assert done.code == 0, done.stderr
+    assert ("numba" in modules) != machine.SUPPORTED  # what was compiled is there by now
 
 
 def test_module_and_version() -> None:
@@ -292,6 +297,7 @@ def test_being_ended_by_the_system_is_like_ctrl_c(name: str, deaf: bool, tmp_pat
         signal.signal(signal.Signals[name], signal.SIG_DFL)
 
     arguments = ("denoise", str(tmp_path / "a.png"), "--sigma", "20", "--quality", "fast")
+    assert run_process(*arguments, "-o", "-").code == 0  # from here on nothing is compiled, and written, in between
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", WRITING, *arguments],
         env=environment(),

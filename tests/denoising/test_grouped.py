@@ -531,6 +531,17 @@ def test_progress_grows_to_one(camera: NDArray[np.uint8], sigmas: tuple[float, .
     assert len(shares) > 10
 
 
+def test_progress_grows_to_one_with_coarser_scales(camera: NDArray[np.uint8]) -> None:
+    """They are the last step: it is not done before them."""
+    shares: list[float] = []
+    noise = SpectralNoise((SpectralChannel((0.05, 0.3), (40.0, 2.0)),))
+    request = Request.named("best", method="dct", jobs=1)
+    denoise_pixels(camera.astype(np.float32), noise, request, progress=shares.append)
+    assert shares == sorted(set(shares))
+    assert shares[-1] == pytest.approx(1.0)
+    assert shares[-2] < 0.999
+
+
 def test_the_input_is_left_alone(camera: NDArray[np.uint8]) -> None:
     picture = noisy_part(camera, (40, 40), 20.0)
     picture.flags.writeable = False

@@ -1,32 +1,43 @@
-"""Compiled kernels are kept on disk; whatever happens to the files there, the next run gives the same numbers."""
+"""Compiled kernels are kept on disk; whatever happens to the files there, the next run gives the same numbers.
+
+What they hold is machine code that runs without numba, or else what numba keeps: the same laws for both.
+"""
 
 import errno
 import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import numba
+import numpy as np
 import pytest
 from hypothesis import strategies
 
 import dstl_cli
 from dstl_cli.base.progress import when_compiling
-from dstl_cli.patches.kernels.compiled import KernelFiles, compiled
+from dstl_cli.patches.kernels import machine
+from dstl_cli.patches.kernels.compiled import compiled, signature_of
+from dstl_cli.patches.kernels.machine import KernelFiles, MachineCode, undefined_symbols
 
 SOURCE = "def twice_and(x):\n    return 2 * x + {}\n"
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+MACHINE = pytest.param(True, marks=pytest.mark.skipif(not machine.SUPPORTED, reason="not tried on this platform"))
+
+
+@pytest.fixture(params=[MACHINE, False], ids=["machine code", "numba's"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where kernels are kept, empty."""
-    kept = tmp_path / "kept"
-    monkeypatch.setattr(numba.core.config, "CACHE_DIR", str(kept))
-    return kept
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setattr(machine, "SUPPORTED", request.param)
+    return tmp_path / "kept"
 
 
 @pytest.fixture
@@ -117,24 +128,89 @@ def test_a_folder_in_the_place_of_the_file_costs_nothing_but_time(folder: Path) 
     assert kernel(folder)(20) == 41
 
 
+def twice(x: int) -> int:
+    return 2 * x
+
+
 @hypothesis.given(strategies.binary(max_size=300), strategies.data())
 def test_nothing_is_loaded_but_what_was_saved(payload: bytes, data: strategies.DataObject) -> None:
-    """Cut anywhere, changed anywhere, of another kernel, or of another source: nothing of it is unpickled."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as name:
-        key = ("int64", "processor", "code")
-        saved = KernelFiles(name, "kernel", "source")
-        saved.save(key, payload)
-        assert saved.load(key) == payload
-        assert saved.load((*key[:2], "other code")) is None
-        assert KernelFiles(name, "kernel", "other source").load(key) is None
-        (path,) = Path(name).iterdir()
+    """Cut anywhere, changed anywhere, of another signature, with other options, or by another compiler."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("NUMBA_CACHE_DIR", name)
+        saved = KernelFiles(twice, {})
+        saved.save("int64", payload)
+        assert saved.load("int64") == payload
+        assert saved.load("float64") is None
+        assert KernelFiles(twice, {"fastmath": {"nsz"}}).load("int64") is None
+        with pytest.MonkeyPatch.context() as upgraded:
+            upgraded.setattr(machine, "compiler_stamp", lambda: ("another",))
+            assert saved.load("int64") is None
+        (path,) = files(Path(name))
         whole = path.read_bytes()
         place = data.draw(strategies.integers(0, len(whole) - 1))
         for damaged in (whole[:place], flipped(whole, place)):
             path.write_bytes(damaged)
-            assert saved.load(key) is None
+            assert saved.load("int64") is None
+
+
+def test_settings_of_the_compiler_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = machine.compiler_stamp.__wrapped__()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "elsewhere")
+    assert machine.compiler_stamp.__wrapped__() == plain
+    monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
+    assert machine.compiler_stamp.__wrapped__() != plain
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (1, -(2**63), 2.5, np.float32(1), np.int32(2), np.uint16(3)),
+        (np.zeros(3, np.float32), np.zeros((2, 3), np.int64), np.zeros((2, 3)).T, np.zeros((1, 4)).T, np.zeros(())),
+        (
+            np.zeros((4, 6), np.int32)[:, ::2],
+            np.zeros(6)[::2],
+            np.broadcast_to(np.float32(1), (2, 2)),
+            np.zeros((0, 2)),
+        ),
+        (np.frombuffer(bytes(16)), np.zeros((2, 2, 2), bool), np.zeros(2, np.uint16)),
+    ],
+    ids=["numbers", "whole arrays", "parts of arrays", "odd arrays"],
+)
+def test_signatures_are_told_as_numba_tells_them(values: tuple[Any, ...]) -> None:
+    assert signature_of(values) == ", ".join(repr(numba.typeof(value)) for value in values)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2**63, True, None, (1,), np.zeros(2, ">f4"), np.ma.zeros(2), "x", np.zeros(9, np.uint8)[1:].view(float)],
+    ids=lambda value: type(value).__name__,
+)
+def test_types_that_are_not_known_here_are_left_to_numba(value: Any) -> None:
+    """Their words are none that machine code could have been saved under."""
+    known = [1, 2.0, np.float32(1), np.zeros(2, np.float32), np.zeros(2)]
+    assert signature_of((value,)) not in [signature_of((other,)) for other in known]
+
+
+@pytest.mark.skipif(not machine.SUPPORTED, reason="not tried on this platform")
+def test_machine_code_that_needs_what_is_not_there_is_not_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The linker would end the process."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    assert kernel(tmp_path / "kept")(20) == 41
+    (path,) = files(tmp_path / "kept")
+    made = MachineCode.from_bytes(path.read_bytes()[32:])
+    assert made is not None
+    assert "PyArg_UnpackTuple" in made.needed
+    assert set(undefined_symbols(made.code)) == set(made.needed)
+    call = machine.callable_from(made)
+    assert call is not None
+    assert call((20,)) == 41
+    assert machine.callable_from(replace(made, needed=[*made.needed, "no_such_function"])) is None
+    with pytest.raises(ValueError, match="twenty"):
+        call(("twenty",))
+    with pytest.raises(TypeError):
+        call((1, 2))
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
@@ -153,7 +229,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 def test_without_any_folder_every_process_compiles(
     folder: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
+    monkeypatch.setattr(machine, "cache_folder", lambda source: None)
     assert kernel(folder)(20) == 41
     assert told == ["compiling"]
     assert not folder.exists()
@@ -161,11 +237,11 @@ def test_without_any_folder_every_process_compiles(
 
 WITHOUT = """
 from numba.core import caching
-theirs = caching.FunctionCache
-del caching.FunctionCache
-from dstl_cli.patches.kernels import compiled
-caching.FunctionCache = theirs
-assert compiled.FunctionCache is object
+theirs = caching.NullCache
+del caching.NullCache
+from dstl_cli.patches.kernels import compiled, compiler
+caching.NullCache = theirs
+assert compiler.NullCache is object
 def two(): return 2
 print(compiled.compiled()(two)())
 """
@@ -185,7 +261,7 @@ def test_a_numba_without_these_classes_will_do(tmp_path: Path) -> None:
 
 
 OTHERS = """
-from dstl_cli.patches.kernels import compiled
+from dstl_cli.patches.kernels import compiler
 import sys
 assert "scipy.linalg" not in sys.modules
 import numba, numpy

@@ -1,106 +1,85 @@
-"""The compiler of the kernels: machine code is kept on disk, and checked before it is loaded."""
+"""Kernels: plain functions that run as machine code, kept from an earlier process or else compiled by numba.
+
+Numba is imported only where something has to be compiled: its import and its own way of loading what it kept take half
+a second, most of a short run.
+"""
 
 import contextlib
-import hashlib
-import pickle
-from pathlib import Path
+import threading
+from collections.abc import Callable
+from functools import partial, update_wrapper
 from typing import Any
 
-import numba
-from numba import njit
-from numba.core.serialize import dumps
+import numpy as np
 
-from dstl_cli.base.atomic import atomic_output
-from dstl_cli.base.progress import compiling
+from dstl_cli.patches.kernels.machine import KernelFiles, MachineCode, callable_from
 
-try:
-    from numba.core.caching import FunctionCache
-except ImportError:  # numba's own affair; without these classes its plain cache has to do
-    FunctionCache = object
-
-Key = tuple[Any, ...]  # signature, processor, hashes of the code
+_lock = threading.RLock()  # numba, too, compiles one kernel at a time
 
 
 def compiled(**options: Any) -> Any:
-    """njit for kernels without the GIL; where their machine code cannot be kept, every process compiles anew."""
-
-    def decorate(function: Any) -> Any:
-        if FunctionCache is object:
-            return njit(cache=True, nogil=True, **options)(function)
-        kernel = njit(nogil=True, **options)(function)
-        kernel._cache = CheckedCache(function)
-        return kernel
-
-    return decorate
+    """A kernel without the GIL; where its machine code cannot be kept, every process compiles anew."""
+    return lambda function: Kernel(function, options)
 
 
-class KernelFiles:
-    """The files of one kernel, one for each signature: a SHA-256 of the data and of what it was made from, the data."""
+class Kernel:
+    """A function whose machine code is found, or made, at the first call with arguments of some types."""
 
-    def __init__(self, folder: str, name: str, source: object) -> None:
-        self.folder, self.name, self.source = Path(folder), name, source
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        update_wrapper(self, function)
+        self.function, self.options = function, options
+        self.files = KernelFiles(function, options)
+        self._calls: dict[str, Callable[[tuple[Any, ...]], Any]] = {}
+        self._dispatcher: Any = None
 
-    def load(self, key: Key) -> Any:
-        """What was saved for a key; None where it is damaged or from another source."""
-        kept = self._path(key).read_bytes()
-        checksum, data = kept[:32], kept[32:]
-        return pickle.loads(data) if checksum == self._checksum(key, data) else None
+    def __call__(self, *arguments: Any) -> Any:
+        signature = signature_of(arguments)
+        call = self._calls.get(signature)
+        return (self._found(signature) if call is None else call)(arguments)
 
-    def save(self, key: Key, content: Any) -> None:
-        """Keep the content for a key, in the place of what was there before."""
-        data = dumps(content)
-        with atomic_output(self._path(key)) as stream:
-            stream.write(self._checksum(key, data) + data)
+    def _found(self, signature: str) -> Callable[[tuple[Any, ...]], Any]:
+        """What is called with arguments of these types: machine code as it was kept; numba in any doubt."""
+        with _lock:
+            call = None
+            with contextlib.suppress(Exception):
+                kept = MachineCode.from_bytes(self.files.load(signature))
+                call = None if kept is None else callable_from(kept)
+            self._calls[signature] = call = call or partial(_spread_out, self.dispatcher)
+            return call
 
-    def _path(self, key: Key) -> Path:
-        number = hashlib.sha256(repr(key[:2]).encode()).hexdigest()[:16]
-        return self.folder / f"{self.name}.{number}.kernel"
+    @property
+    def dispatcher(self) -> Any:
+        """Numba's own form of the kernel."""
+        with _lock:
+            if self._dispatcher is None:
+                from dstl_cli.patches.kernels.compiler import numba_dispatcher
 
-    def _checksum(self, key: Key, data: bytes) -> bytes:
-        return hashlib.sha256(repr((key, self.source)).encode() + data).digest()
+                self._dispatcher = numba_dispatcher(self.function, self.options, self.files)
+            return self._dispatcher
 
-
-class CheckedCache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache of one kernel over `KernelFiles`; whatever fails in it, the kernel is compiled without it."""
-
-    def __init__(self, function: Any) -> None:
-        try:
-            super().__init__(function)
-        except RuntimeError:  # there is no folder that may be written to
-            self.disable()
-            return
-        source = self._impl.locator.get_source_stamp(), numba.__version__
-        self._cache_file = KernelFiles(self._cache_path, self._impl.filename_base, source)
-
-    def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """The kernel for a signature, None where it has to be compiled."""
-        loaded = None
-        with contextlib.suppress(Exception):
-            loaded = super().load_overload(signature, target_context)
-        if loaded is None:
-            compiling()
-        return loaded
-
-    def save_overload(self, signature: Any, kernel: Any) -> None:
-        """Keep the compiled kernel for a signature if that is possible."""
-        with contextlib.suppress(Exception):
-            super().save_overload(signature, kernel)
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba asks for where a kernel calls another one."""
+        return self.dispatcher._numba_type_
 
 
-def _defer_blas() -> None:
-    """Keep numba from importing scipy.linalg, where it looks for BLAS, before a kernel needs it; ours never do.
-
-    It is imported for nothing but to know whether it is there: a quarter of a short run.
-    """
-    from numba.np import linalg
-
-    look = linalg.ensure_blas
-    linalg.ensure_blas = lambda: None
-    try:
-        from numba.np import arraymath  # noqa: F401
-    finally:
-        linalg.ensure_blas = look
+def _spread_out(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return function(*arguments)
 
 
-with contextlib.suppress(ImportError, AttributeError):
-    _defer_blas()
+def signature_of(arguments: tuple[Any, ...]) -> str:
+    """The types of arguments in numba's words; what is not known here gets words that numba does not have."""
+    return ", ".join(map(_type_of, arguments))
+
+
+def _type_of(value: Any) -> str:
+    if type(value) is np.ndarray:
+        flags = value.flags
+        layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        kind = value.dtype.name if value.dtype.isnative else value.dtype.str
+        return f"Array({kind}, {value.ndim}, {layout!r}, {not flags.writeable}, aligned={flags.aligned})"
+    if type(value) is int:
+        return "int64" if -(2**63) <= value < 2**63 else "larger"
+    if type(value) is float:
+        return "float64"
+    return value.dtype.name if isinstance(value, np.number) else str(type(value))
