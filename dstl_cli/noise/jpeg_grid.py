@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from dstl_cli.base.arrays import Array, Array32, Mask
+from dstl_cli.base.arrays import Array, Array32, Mask, largest_around
 from dstl_cli.transforms.bases import dct_matrix
 
 BLOCK = 8
@@ -83,9 +83,8 @@ def deviation_before(counts: Array, steps: Array) -> float:
 
     counts: (m, L) of the magnitudes 0, 1, ... in steps, the last for all beyond.
     """
-    from scipy.special import erf
-
     edges = (np.arange(counts.shape[1] - 1) + 0.5) * steps[:, None]
+    erf = np.vectorize(math.erf, otypes=[np.float64])  # importing scipy's takes longer than these few values
     below = erf(edges[:, :, None] / (math.sqrt(2) * SIGMAS))  # (m, L - 1, sigmas) P(|c| < edge)
     shares = np.diff(below, axis=1, prepend=0.0, append=1.0)
     return float(SIGMAS[np.argmax((counts[:, :, None] * np.log(np.maximum(shares, 1e-300))).sum(axis=(0, 1)))])
@@ -188,8 +187,6 @@ def _calm_magnitudes(window: NDArray[Any], plane: Array32, grid: Grid, steps: Ar
 
     Calm are those whose worst neighbour is among the least of the bin.
     """
-    from scipy.ndimage import maximum_filter
-
     coefficients = _coefficients(plane, grid.top, grid.left)
     known = steps > 0
     magnitudes = np.zeros(coefficients.shape, np.int8)
@@ -198,7 +195,7 @@ def _calm_magnitudes(window: NDArray[Any], plane: Array32, grid: Grid, steps: Ar
     energies = np.where(usable, (magnitudes.astype(np.float32) ** 2).mean(axis=2), 1e9)
     around = np.ones((3, 3), bool)
     around[1, 1] = False
-    worst, brightness = maximum_filter(energies, footprint=around, mode="nearest"), coefficients[..., 0]
+    worst, brightness = largest_around(energies, around), coefficients[..., 0]
     if not usable.any():
         return []
     edges = np.quantile(brightness[usable], np.linspace(0, 1, LEVEL_BINS + 1)[1:-1])

@@ -2,8 +2,8 @@
 
 What numba compiles is an object file with a function that takes and gives Python objects. LLVM links it again in a
 later process; the few functions of numba's C library that it needs are found without importing the rest of numba.
-Everything that the code depends on counts in its checksum. Only where this was tried, Linux on x86-64; elsewhere the
-files hold what numba itself would keep.
+Everything that the code depends on counts in its checksum. Only where this was tried, Linux on x86-64 with the numba of
+`TRIED`, as it leans on what numba promises to nobody; elsewhere the files hold what numba itself would keep.
 """
 
 import builtins
@@ -26,10 +26,27 @@ import numpy as np
 
 from dstl_cli.base.atomic import atomic_output
 
-SUPPORTED = sys.platform == "linux" and os.uname().machine == "x86_64" and sys.implementation.name == "cpython"
+TRIED = '"version": "0.68.'  # as numba's _version.py says it
 EXTENSIONS = ("_helperlib", "_dynfunc", "core/runtime/_nrt_python")  # numba's C library
 MARK = b"machine code\n"
 SYMBOL_TABLE, UNDEFINED = 2, 0  # in ELF files: type of a section, and the section of what is to be found elsewhere
+
+
+@lru_cache(maxsize=1)
+def _numba_folder() -> Path:
+    spec = importlib.util.find_spec("numba")
+    if spec is None or spec.origin is None:
+        raise ImportError("numba is not installed")
+    return Path(spec.origin).parent
+
+
+def _is_supported() -> bool:
+    """Whether this system and this numba are those on which code was run without numba."""
+    system = sys.platform == "linux" and os.uname().machine == "x86_64" and sys.implementation.name == "cpython"
+    return system and TRIED in (_numba_folder() / "_version.py").read_text()
+
+
+SUPPORTED = _is_supported()
 
 
 @dataclass(frozen=True)
@@ -202,14 +219,6 @@ def _runtime() -> Any:
         llvm.add_symbol(name, place)
     _kept.append(functions.Environment({}))
     return _kept[-1]
-
-
-@lru_cache(maxsize=1)
-def _numba_folder() -> Path:
-    spec = importlib.util.find_spec("numba")
-    if spec is None or spec.origin is None:
-        raise ImportError("numba is not installed")
-    return Path(spec.origin).parent
 
 
 def _extension_file(name: str) -> Path:
