@@ -22,11 +22,22 @@ from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.grid import Lattice
 from dstl_cli.pixels.planes import Box, Plane, averaged
-from dstl_cli.pixels.scales import exchanged, halved, halved_shape, most_halvings, under, with_low_from
+from dstl_cli.pixels.scales import (
+    detail_filters,
+    detailed,
+    exchanged,
+    halved,
+    halved_shape,
+    most_halvings,
+    under,
+    with_detail_of,
+    with_low_from,
+)
 from dstl_cli.transforms.transform import Transform
 
 GUIDE_SHARE = 0.7  # of the coarser scale's frequencies that the guide takes ...
 RESULT_SHARE = 0.3  # ... and the result
+COARSE_NOISE = 0.25  # share of the noise's power beyond the reach of a patch: more than this is coarse
 CHROMA_STRIDE = 1  # by so much the stride of the chrominances is larger
 
 
@@ -35,8 +46,10 @@ class SlidingEngine(Engine):
 
     def window(self, box: Box, plan: Plan) -> Box:
         """Two passes at every scale, and what is exchanged between scales."""
-        deepest = max(depth_of(plan, index) for index in range(len(plan.centres)))
-        return needed(box, plan, plan.shape, deepest, plan.settings.stride)
+        found = box
+        for kind in {(depth_of(plan, index), at_half_size(plan, index)) for index in range(len(plan.centres))}:
+            found = found.joined(all_under(channel_boxes(box, plan, *kind), plan.shape))
+        return found
 
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
         """Each channel with the same transform; where few patches spoke for T, the result of Phi is averaged in."""
@@ -90,12 +103,24 @@ def denoise_plane(
 ) -> Plane:
     """Both passes at every scale, coarsest first, with one transform; luminance: the noisy one, for its levels."""
     planes, coding = with_levels(plane, luminance, plan.noise.channel(index)), Coding.of(plan, index)
+    half = at_half_size(plan, index)
     boxes = [part.box for part in planes[:1]]
     if execution.wanted is not None:  # a coarse scale needs much of the picture, the others little
-        boxes = own_boxes(execution.wanted, plan, plane.shape, depth_of(plan, index), coding.stride)
-    coarse = coarser_estimate(planes, index, transform, plan, coding, execution, boxes[1:])
+        boxes = channel_boxes(execution.wanted, plan, depth_of(plan, index), half)
+    coarse = coarser_estimate(planes, index, transform, plan, coding, execution, boxes[1:], quiet=not half)
     own = [part.cut(boxes[0].common(part.box)) for part in planes]
+    if half and coarse is not None:
+        return _with_own_detail(own, coarse, plan.noise.channel(index).counted_from(plan.centres[0]), execution)
     return _denoise_scale(own, 0, coarse, index, transform, plan, coding, execution)
+
+
+def _with_own_detail(planes: list[Plane], coarse: Plane, noise: ChannelNoise, execution: Execution) -> Plane:
+    """A denoised chrominance of half the size in full size, with its own detail where that stands out of the noise."""
+    deviation = float(np.sqrt((noise.deviations(detail_filters()) ** 2).mean()))
+    levels = halved(planes[-1], threads=execution.threads)
+    factors = noise.level_factors(levels.values)
+    bent = None if factors is None else replace(levels, values=factors)
+    return with_detail_of(planes[0], coarse, deviation, bent, threads=execution.threads)
 
 
 def with_levels(plane: Plane, luminance: Plane, noise: ChannelNoise) -> list[Plane]:
@@ -112,20 +137,23 @@ def coarser_estimate(
     coding: Coding,
     execution: Execution,
     boxes: Sequence[Box],
+    *,
+    quiet: bool = True,
 ) -> Plane | None:
     """The denoised picture of half the size, by both passes at every coarser scale that a channel has, if any.
 
-    boxes: what the passes of each of them look at; none: all there is.
+    boxes: what the passes of each of them look at; none: all there is. quiet: nobody is told how far it is.
     """
     scales = [planes]
     for _ in range(depth_of(plan, index)):
-        scales.append([halved(part) for part in scales[-1]])
+        scales.append([halved(part, threads=execution.threads) for part in scales[-1]])
     for scale, box in enumerate(boxes, start=1):
         scales[scale] = [part.cut(box.common(part.box)) for part in scales[scale]]
     done: Plane | None = None
-    quiet = replace(execution, progress=None)
+    unseen = replace(execution, progress=None)
     for scale in range(len(scales) - 1, 0, -1):
-        done = _denoise_scale(scales[scale], scale, done, index, transform, plan, coding, quiet)
+        share = unseen if quiet or scale > 1 else execution
+        done = _denoise_scale(scales[scale], scale, done, index, transform, plan, coding, share)
     return done
 
 
@@ -153,11 +181,11 @@ def _denoise_scale(
     coded = coding_estimate(frame, plain.costs, coding.error_scale, factors_at)
     pilot = patch_average(planes, size, first, coded, execution.part(0, 2))
     if coarse is not None:
-        pilot = with_low_from(pilot, coarse, GUIDE_SHARE)
+        pilot = with_low_from(pilot, coarse, GUIDE_SHARE, threads=execution.threads)
     plane, *luminance = (part.cut(pilot.box) for part in planes)
     shrinking = wiener_estimate(frame, factors_at)
     result = patch_average([plane, pilot, *luminance], size, second, shrinking, execution.part(1, 2))
-    return result if coarse is None else with_low_from(result, coarse, RESULT_SHARE)
+    return result if coarse is None else with_low_from(result, coarse, RESULT_SHARE, threads=execution.threads)
 
 
 def lattices(stride: int, size: int) -> tuple[Lattice, Lattice]:
@@ -176,16 +204,34 @@ def own_boxes(box: Box, plan: Plan, shape: tuple[int, int], coarser: int, stride
     return [grid.covering(guided), *others]
 
 
+def channel_boxes(box: Box, plan: Plan, depth: int, half: bool) -> list[Box]:
+    """The same for a channel of so many coarser scales; half: at its own scale it has nothing but its detail."""
+    stride, shape = plan.settings.stride, plan.shape
+    if not half:
+        return own_boxes(box, plan, shape, depth, stride)
+    fine, coarse = detailed(box, shape)
+    return [fine, *own_boxes(coarse, plan, halved_shape(shape), depth - 1, stride)]
+
+
 def needed(box: Box, plan: Plan, shape: tuple[int, int], coarser: int, stride: int) -> Box:
     """The pixels of a scale, with so many coarser ones, that its result in a box depends on."""
-    boxes = own_boxes(box, plan, shape, coarser, stride)
+    return all_under(own_boxes(box, plan, shape, coarser, stride), shape)
+
+
+def all_under(boxes: Sequence[Box], shape: tuple[int, int]) -> Box:
+    """The pixels of a picture that boxes of it, of its half, and so on depend on."""
     shapes = [shape]
     for _ in boxes[1:]:
         shapes.append(halved_shape(shapes[-1]))
-    found = boxes.pop()
-    while boxes:
-        found = boxes.pop().joined(under(found, shapes[len(boxes)]))
+    *finer, found = boxes
+    for own, size in zip(reversed(finer), reversed(shapes[:-1]), strict=True):
+        found = own.joined(under(found, size))
     return found
+
+
+def at_half_size(plan: Plan, index: int) -> bool:
+    """Whether a channel is denoised at half its size: a chrominance whose noise is coarse. Its fine detail is rare."""
+    return index > 0 and depth_of(plan, index) > 0 and plan.noise.channel(index).coarse_excess > COARSE_NOISE
 
 
 def depth_of(plan: Plan, index: int) -> int:
