@@ -38,6 +38,7 @@ from dstl_cli.transforms.transform import Transform
 GUIDE_SHARE = 0.7  # of the coarser scale's frequencies that the guide takes ...
 RESULT_SHARE = 0.3  # ... and the result
 COARSE_NOISE = 0.25  # share of the noise's power beyond the reach of a patch: more than this is coarse
+FINEST_STRIDE = 1  # by so much the stride of the finest scale is larger where the noise is coarse
 CHROMA_STRIDE = 1  # by so much the stride of the chrominances is larger
 
 
@@ -94,8 +95,11 @@ class Coding:
     @classmethod
     def of(cls, plan: Plan, index: int) -> "Coding":
         """That of a channel; chrominances have fewer patches."""
-        stride = min(plan.settings.stride + (CHROMA_STRIDE if index else 0), plan.patch_size)
-        return cls(stride, plan.settings.error_scale)
+        return cls(plan.settings.stride, plan.settings.error_scale).sparser(CHROMA_STRIDE if index else 0, plan)
+
+    def sparser(self, step: int, plan: Plan) -> "Coding":
+        """With a stride larger by so much, as far as patches leave no gaps."""
+        return replace(self, stride=min(self.stride + step, plan.patch_size))
 
 
 def denoise_plane(
@@ -109,6 +113,8 @@ def denoise_plane(
         boxes = channel_boxes(execution.wanted, plan, depth_of(plan, index), half)
     coarse = coarser_estimate(planes, index, transform, plan, coding, execution, boxes[1:], quiet=not half)
     own = [part.cut(boxes[0].common(part.box)) for part in planes]
+    if is_coarse(plan, index):
+        coding = coding.sparser(FINEST_STRIDE, plan)
     if half and coarse is not None:
         return _with_own_detail(own, coarse, plan.noise.channel(index).counted_from(plan.centres[0]), execution)
     return _denoise_scale(own, 0, coarse, index, transform, plan, coding, execution)
@@ -179,12 +185,14 @@ def _denoise_scale(
 
     factors_at = partial(noise.level_factors, scale=scale)
     coded = coding_estimate(frame, plain.costs, coding.error_scale, factors_at)
-    pilot = patch_average(planes, size, first, coded, execution.part(0, 2))
+    levels = len(planes) - 1  # the luminance, where it is beside the plane
+    pilot = patch_average(planes, size, first, coded, execution.part(0, 2), levels)
     if coarse is not None:
         pilot = with_low_from(pilot, coarse, GUIDE_SHARE, threads=execution.threads)
     plane, *luminance = (part.cut(pilot.box) for part in planes)
     shrinking = wiener_estimate(frame, factors_at)
-    result = patch_average([plane, pilot, *luminance], size, second, shrinking, execution.part(1, 2))
+    guided = [plane, pilot, *luminance]
+    result = patch_average(guided, size, second, shrinking, execution.part(1, 2), levels)
     return result if coarse is None else with_low_from(result, coarse, RESULT_SHARE, threads=execution.threads)
 
 
@@ -231,7 +239,12 @@ def all_under(boxes: Sequence[Box], shape: tuple[int, int]) -> Box:
 
 def at_half_size(plan: Plan, index: int) -> bool:
     """Whether a channel is denoised at half its size: a chrominance whose noise is coarse. Its fine detail is rare."""
-    return index > 0 and depth_of(plan, index) > 0 and plan.noise.channel(index).coarse_excess > COARSE_NOISE
+    return index > 0 and is_coarse(plan, index)
+
+
+def is_coarse(plan: Plan, index: int) -> bool:
+    """Whether the coarser scales of a channel hold most of what there is to do."""
+    return depth_of(plan, index) > 0 and plan.noise.channel(index).coarse_excess > COARSE_NOISE
 
 
 def depth_of(plan: Plan, index: int) -> int:

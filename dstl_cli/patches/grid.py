@@ -44,7 +44,8 @@ class Lattice:
     def chosen(self, rows: Index, columns: Index, shape: tuple[int, int], size: int) -> tuple[Index, Index]:
         """Those of these rows and columns of a picture where patches begin, as numbers of rows and of columns: (N,)."""
         ends = tuple(length - size for length in shape)
-        here = (columns - self.offset - self.shift * rows[:, None]) % self.column_step == 0
+        starts = (self.offset + self.shift * rows) % self.column_step
+        here = columns % self.column_step == starts[:, None]
         here |= (columns == 0) | (columns == ends[1])
         if self.column_step > size:
             here |= ((rows == 0) | (rows == ends[0]))[:, None] & (columns % size == 0)
