@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dstl_cli.base.threads import in_order
+from dstl_cli.base.threads import allocated, in_order
 from dstl_cli.pixels.planes import Box, Plane
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
+Rows = Callable[[int, int], Floats]  # first and last row to their values
 
 
 def windowed_sinc(taps: int, cutoff: float, beta: float) -> Array:
@@ -76,19 +77,26 @@ def halved(fine: Plane, taps: Array = HALF_BAND, *, straight: bool = False, thre
 def _in_bands(
     spans: Sequence[tuple[int, int]],
     shape: tuple[int, int],
-    rows: Callable[[int, int], Floats],
+    rows: Rows,
     dtype: np.dtype[Any],
     threads: int,
+    onto: Floats | None = None,
 ) -> Plane:
-    """A plane of a picture of this shape from its rows, some at a time; spans: its first and last row and column."""
+    """A plane of a picture of this shape from its rows, some at a time; spans: its first and last row and column.
+
+    onto: values that they are added to.
+    """
     (top, bottom), (left, right) = spans
-    values = np.empty((bottom - top, right - left), dtype)
+    values = allocated((bottom - top, right - left), dtype) if onto is None else onto
     step = max(LEAST_BAND, BAND_VALUES // max(1, right - left))
     starts = list(range(top, max(top + 1, bottom - LEAST_BAND + 1), step))
 
     def fill(number: int) -> None:
         low, high = starts[number], [*starts[1:], bottom][number]
-        values[low - top : high - top] = rows(low, high)
+        if onto is None:
+            values[low - top : high - top] = rows(low, high)
+        else:
+            values[low - top : high - top] += rows(low, high)
 
     for _ in in_order(fill, range(len(starts)), threads) if threads > 1 else map(fill, range(len(starts))):
         pass
@@ -108,14 +116,25 @@ def _filtered(values: Floats, axis: int, taps: Array) -> Floats:
 
 def doubled(coarse: Plane, shape: tuple[int, int], *, straight: bool = False, threads: int = 1) -> Plane:
     """The picture of twice the size, of this shape, that has the coarse one's frequencies and no others."""
+    spans = _doubled_spans(coarse, shape)
+    return _in_bands(spans, shape, _doubled_rows(coarse, spans, straight), coarse.values.dtype, threads)
+
+
+def _doubled_spans(coarse: Plane, shape: tuple[int, int]) -> list[tuple[int, int]]:
+    """First and last row and column of the picture of twice the size that are known."""
     reach = REACH // 2
     spans = []
     for (start, stop, length), fine in zip(_edges(coarse), shape, strict=True):
         first = 0 if start == 0 else 2 * (start + reach)
         spans.append((first, fine if stop == length else max(first, 2 * (stop - reach))))
+    return spans
+
+
+def _doubled_rows(coarse: Plane, spans: Sequence[tuple[int, int]], straight: bool = False) -> Rows:
+    """Rows of the picture of twice the size, between the first and last column of the spans."""
 
     def rows(top: int, bottom: int) -> Floats:
-        values = coarse.values
+        values, reach = coarse.values, REACH // 2
         for axis, (first, last) in enumerate(((top, bottom), spans[1])):
             start, stop, length = _edges(coarse)[axis]
             low, high = first // 2, -(-last // 2)
@@ -124,7 +143,7 @@ def doubled(coarse: Plane, shape: tuple[int, int], *, straight: bool = False, th
             values = _interleaved(values, axis, first - 2 * low, last - first)
         return values
 
-    return _in_bands(spans, shape, rows, coarse.values.dtype, threads)
+    return rows
 
 
 def _interleaved(values: Floats, axis: int, first: int, length: int) -> Floats:
@@ -151,16 +170,26 @@ def smooth_base(plane: Plane) -> Plane:
     return doubled(doubled(halved(half, straight=True), half.shape, straight=True), plane.shape, straight=True)
 
 
-def with_low_from(fine: Plane, coarse: Plane, share: float, *, threads: int = 1) -> Plane:
-    """The fine picture with its lowest frequencies, that share of the coarse picture's, taken from the coarse one."""
+def with_low_from(fine: Plane, coarse: Plane, share: float, *, threads: int = 1, in_place: bool = False) -> Plane:
+    """The fine picture with its lowest frequencies, that share of the coarse picture's, taken from the coarse one.
+
+    in_place: written over the fine one, which is no more.
+    """
     own = halved(fine, threads=threads)
     box = own.box.common(coarse.box)
     taps = windowed_sinc(2 * round(4 / share) + 1, share, 4.0)
-    change = _smoothed(Plane(coarse.window(box) - own.window(box), box, own.shape), taps, threads)
-    added = doubled(change, fine.shape, threads=threads)
-    added = added.cut(added.box.common(fine.box))
-    np.add(added.values, fine.window(added.box), out=added.values)
-    return added
+    change = own.cut(box)
+    np.subtract(coarse.window(box), change.values, out=change.values)
+    change = _smoothed(change, taps, threads)
+    del own
+    (top, bottom), (left, right) = _doubled_spans(change, fine.shape)
+    result = fine.cut(Box(top, left, bottom, right).common(fine.box))
+    if not in_place:
+        result = replace(result, values=result.values.copy())
+    box = result.box
+    spans = ((box.top, box.bottom), (box.left, box.right))
+    _in_bands(spans, fine.shape, _doubled_rows(change, spans), result.values.dtype, threads, onto=result.values)
+    return result
 
 
 def with_detail_of(
