@@ -69,7 +69,8 @@ def patch_average(
                 take_patches(image, part, size, own, taken)
             estimates, weights = estimate(patches, means)
             add_patches(estimates, weights, part, size, sums[0])
-            heights.reshape(2, -1)[:, part] = weights * means[0], weights
+            for height, values in zip(heights, (weights * means[0], weights), strict=True):
+                height.ravel()[part] = values
         for height, total in zip(heights, sums, strict=True):
             add_squares(height, size, total)
         return sums

@@ -45,6 +45,12 @@ class Lattice:
         """Those of these rows and columns of a picture where patches begin, as numbers of rows and of columns: (N,)."""
         ends = tuple(length - size for length in shape)
         starts = (self.offset + self.shift * rows) % self.column_step
+        inner = columns[0] > 0 and columns[-1] < ends[1] and columns[-1] - columns[0] == len(columns) - 1
+        if inner and not (self.column_step > size and (rows[0] == 0 or rows[-1] == ends[0])):
+            first = (starts - columns[0]) % self.column_step
+            across = first[:, None] + self.column_step * np.arange(-(-len(columns) // self.column_step))
+            chosen_rows, numbers = np.nonzero(across < len(columns))
+            return chosen_rows, across[chosen_rows, numbers]
         here = columns % self.column_step == starts[:, None]
         here |= (columns == 0) | (columns == ends[1])
         if self.column_step > size:

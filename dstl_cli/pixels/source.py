@@ -64,9 +64,9 @@ class LockedSource:
             return self._source.window(box)
 
 
-def bands(box: Box, pixels: int = BAND_PIXELS) -> Iterator[Box]:
-    """A box in pieces of whole rows, of about so many pixels."""
-    step = max(1, pixels // max(1, box.right - box.left))
+def bands(box: Box, pixels: int | None = None) -> Iterator[Box]:
+    """A box in pieces of whole rows that are not large, or of about so many pixels."""
+    step = max(1, (pixels or BAND_PIXELS) // max(1, box.right - box.left))
     for top in range(box.top, box.bottom, step):
         yield Box(top, box.left, min(top + step, box.bottom), box.right)
 

@@ -179,6 +179,18 @@ def test_a_sheared_lattice_is_its_definition_and_leaves_no_gap(
     assert covered.all()
 
 
+@given(st.integers(1, 5), st.integers(3, 8), st.tuples(st.integers(0, 12), st.integers(0, 12)), st.booleans())
+def test_tiles_choose_their_part_of_a_lattice(stride: int, size: int, first: tuple[int, int], second: bool) -> None:
+    assume(stride <= size)
+    shape = (40, 50)
+    lattice = lattices(stride, size)[second]
+    every = naive_passes.corners_on(lattice, shape, size)
+    rows, columns = (np.arange(low, min(low + 20, length - size + 1)) for low, length in zip(first, shape, strict=True))
+    found = lattice.chosen(rows, columns, shape, size)
+    corners = list(zip(rows[found[0]].tolist(), columns[found[1]].tolist(), strict=True))
+    assert corners == [(r, c) for r, c in every if r in rows and c in columns]
+
+
 def test_rows_of_patches_differ_in_their_columns() -> None:
     assert [sheared_shift(stride**2, 11) for stride in (1, 2, 3, 4)] == [0, 1, 2, 3]
 
