@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dstl_cli.base.progress import Progress, part_of
 
-LARGE = 2**22  # bytes of an array that has memory of its own
+LARGE = 2**24  # bytes of an array that has memory of its own
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")

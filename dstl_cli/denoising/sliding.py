@@ -38,7 +38,7 @@ from dstl_cli.transforms.transform import Transform
 GUIDE_SHARE = 0.7  # of the coarser scale's frequencies that the guide takes ...
 RESULT_SHARE = 0.3  # ... and the result
 COARSE_NOISE = 0.25  # share of the noise's power beyond the reach of a patch: more than this is coarse
-FINEST_STRIDE = 1  # by so much the stride of the finest scale is larger where the noise is coarse
+FINEST_STRIDE = 1.6  # so many times as large is the stride of the finest scale where the noise is coarse
 CHROMA_STRIDE = 1  # by so much the stride of the chrominances is larger
 
 
@@ -122,11 +122,12 @@ class Coding:
     @classmethod
     def of(cls, plan: Plan, index: int) -> "Coding":
         """That of a channel; chrominances have fewer patches."""
-        return cls(plan.settings.stride, plan.settings.error_scale).sparser(CHROMA_STRIDE if index else 0, plan)
+        stride = min(plan.settings.stride + (CHROMA_STRIDE if index else 0), plan.patch_size)
+        return cls(stride, plan.settings.error_scale)
 
-    def sparser(self, step: int, plan: Plan) -> "Coding":
-        """With a stride larger by so much, as far as patches leave no gaps."""
-        return replace(self, stride=min(self.stride + step, plan.patch_size))
+    def at_finest(self, plan: Plan) -> "Coding":
+        """That of the finest scale where the coarser ones hold most of the noise."""
+        return replace(self, stride=min(round(FINEST_STRIDE * self.stride), plan.patch_size))
 
 
 def denoise_plane(
@@ -145,7 +146,7 @@ def denoise_plane(
     if half and coarse is not None:
         return coarse
     if is_coarse(plan, index):
-        coding = coding.sparser(FINEST_STRIDE, plan)
+        coding = coding.at_finest(plan)
     own = [pyramid.at(0).cut(boxes[0].common(pyramid.plane.box)) for pyramid in pyramids]
     return _denoise_scale(own, 0, coarse, index, transform, plan, coding, execution)
 

@@ -38,6 +38,7 @@ REACH = len(HALF_BAND) // 2  # pixels of the fine picture on each side of a coar
 
 BAND_VALUES = 65_536  # of a result that are filtered at a time: they stay in the cache
 LEAST_BAND = 16  # rows of a band at least: mirrored ones are taken from within it
+NO_DETAIL = 0.99  # deviations of the noise: where no pixel's detail is more, none stays
 DETAIL_SIDE = 5  # pixels: detail is judged by its mean square in windows of this side
 
 
@@ -204,6 +205,10 @@ def with_detail_of(
     lost = doubled(halved(fine, threads=threads), fine.shape, threads=threads)
     lost = lost.cut(lost.box.common(fine.box))
     np.subtract(fine.window(lost.box), lost.values, out=lost.values)
+    least = deviation * (1.0 if factors is None else float(factors.values.min(initial=np.inf)))
+    largest = max(float(lost.values.max(initial=0)), -float(lost.values.min(initial=0)))
+    if largest < NO_DETAIL * least:  # as in most of a photograph
+        return doubled(coarse, fine.shape, threads=threads)
     energy = _smoothed(replace(lost, values=lost.values**2), np.full(DETAIL_SIDE, 1 / DETAIL_SIDE), threads)
     result = doubled(coarse, fine.shape, threads=threads)
     box = result.box.common(energy.box)
@@ -301,9 +306,13 @@ def _extended(
     inside = _along(values, axis, max(0, begin), min(length, end))
     if not before and not after:
         return inside
-    width = [(0, 0), (0, 0)]
-    width[axis] = (before, after)
-    return np.pad(inside, width, "reflect", reflect_type="odd") if straight else np.pad(inside, width, "symmetric")
+    count = inside.shape[axis]
+    if straight or max(before, after) > count:
+        width = [(0, 0), (0, 0)]
+        width[axis] = (before, after)
+        return np.pad(inside, width, "reflect", reflect_type="odd") if straight else np.pad(inside, width, "symmetric")
+    parts = (_along(inside, axis, 0, before), inside, _along(inside, axis, count - after, count))
+    return np.concatenate((np.flip(parts[0], axis), parts[1], np.flip(parts[2], axis)), axis=axis)
 
 
 def _along(values: Floats, axis: int, start: int, stop: int, step: int = 1) -> Floats:

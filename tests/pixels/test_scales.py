@@ -374,6 +374,18 @@ def test_detail_of_windows_is_that_of_the_whole(shape: tuple[int, int]) -> None:
     assert smaller > 20
 
 
+def test_windows_without_detail_are_those_of_the_whole() -> None:
+    shape = (120, 200)
+    values = random_image(shape)
+    values[:, 80:] *= np.float32(0.01)
+    fine, coarse = Plane.whole(values), Plane.whole(random_image(halved_shape(shape), seed=1))
+    whole = with_detail_of(fine, coarse, 0.8)
+    fine_box, coarse_box = detailed(Box(10, 110, 30, 190), shape)
+    part = with_detail_of(fine.cut(fine_box), coarse.cut(coarse_box), 0.8)
+    assert part.box.holds(Box(10, 110, 30, 190))
+    same_as_whole(part.cut(Box(10, 110, 30, 190)), whole)
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_change_nothing(threads: int) -> None:
     fine, coarse = Plane.whole(random_image((301, 903))), Plane.whole(random_image((151, 452), seed=1))
