@@ -1,5 +1,7 @@
 """Work cut into parts, on several threads, with the results in the order of the parts."""
 
+import math
+import mmap
 import os
 import threading
 from collections import deque
@@ -11,6 +13,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from dstl_cli.base.progress import Progress, part_of
+
+LARGE = 2**24  # bytes of an array that has memory of its own
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -104,10 +108,13 @@ def available_cores() -> int:
 
 
 def allocated(shape: tuple[int, int], dtype: Any) -> Any:
-    """An array in memory."""
+    """An array in memory; that of a large one goes back to the system with its last use, which malloc may put off."""
     import numpy as np
 
-    return np.empty(shape, dtype)
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size < LARGE:
+        return np.empty(shape, dtype)
+    return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape)
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from dstl_cli.pixels.planes import Plane
 
 Array32 = NDArray[np.float32]
 Floats = NDArray[np.floating[Any]]
-# Patches (n, N) without their means, and the means (N,), of every plane, to estimates (n, N) and their weights (N,).
+# Patches (n, N) without their means of the planes that guide, and the means (N,) of every plane, to estimates (n, N) of
+# the first one's, and their weights (N,).
 PatchEstimate = Callable[[list[Array32], list[Floats]], tuple[Array32, Array32]]
 
 # By what the noise is larger at the levels (N,) of the last plane, counted from its centre; None: nowhere.
 FactorsAt = Callable[[Floats], Array32 | None]
 
-TILE_HEIGHT, TILE_WIDTH = 64, 128  # pixels from a tile to the next, about
+TILE_HEIGHT, TILE_WIDTH = 64, 256  # pixels from a tile to the next, about
 PRODUCT = 1536  # patches worked on at a time: what fits into the cache
 ALWAYS_KEPT = 3.3  # coefficients above so many deviations are kept whatever they cost
 
@@ -43,24 +44,35 @@ def patch_average(
     lattice: Lattice,
     estimate: PatchEstimate,
     execution: Execution,
+    levels: int = 0,
 ) -> Plane:
-    """The weighted average of the estimates of the first plane's patches on a lattice; the others guide them."""
-    from dstl_cli.patches.kernels.sliding import add_patches, take_patches
+    """The weighted average of the estimates of the first plane's patches on a lattice.
+
+    levels: so many of the planes, the last ones, matter by the means of their patches alone.
+    """
+    from dstl_cli.patches.kernels.sliding import add_patches, add_squares, patch_means, take_patches
 
     def run(tile: Tile, windows: list[Floats]) -> Sums:
         images = [np.ascontiguousarray(window) for window in windows]
-        sums = np.zeros((2, *images[0].shape), images[0].dtype)
+        averages = [np.empty_like(image) for image in images]
+        for image, average in zip(images, averages, strict=True):
+            patch_means(image, size, average)
+        sums, heights = (np.zeros((2, *images[0].shape), images[0].dtype) for _ in range(2))
         top, left = tile.box.top, tile.box.left
         rows, columns = lattice.chosen(tile.rows + top, tile.columns + left, planes[0].shape, size)
         corners = tile.rows[rows] * images[0].shape[1] + tile.columns[columns]
         for start in range(0, len(corners), PRODUCT):
             part = corners[start : start + PRODUCT]
-            patches = [np.empty((size * size, len(part)), np.float32) for _ in images]
-            means = [np.empty(len(part), image.dtype) for image in images]
-            for image, taken, levels in zip(images, patches, means, strict=True):
-                take_patches(image, part, size, taken, levels)
+            means = [average.ravel()[part] for average in averages]
+            patches = [np.empty((size * size, len(part)), np.float32) for _ in images[: len(images) - levels]]
+            for image, own, taken in zip(images, means, patches, strict=False):
+                take_patches(image, part, size, own, taken)
             estimates, weights = estimate(patches, means)
-            add_patches(estimates, means[0], weights, part, size, sums[0], sums[1])
+            add_patches(estimates, weights, part, size, sums[0])
+            for height, values in zip(heights, (weights * means[0], weights), strict=True):
+                height.ravel()[part] = values
+        for height, total in zip(heights, sums, strict=True):
+            add_squares(height, size, total)
         return sums
 
     grid = sliding_grid(planes[0].shape, size, lattice)
@@ -80,14 +92,9 @@ def coding_estimate(frame: Frame, costs: Array32, error_scale: float, factors_at
 
     def estimate(patches: list[Array32], means: list[Floats]) -> tuple[Array32, Array32]:
         coefficients = forward @ patches[0]
-        factors = factors_at(means[-1])
-        if factors is not None:
-            coefficients /= factors
         weights = np.empty(coefficients.shape[1], np.float32)
-        select(coefficients, costs, budget, np.float32(ALWAYS_KEPT**2), weights)
-        if factors is not None:
-            coefficients *= factors
-            weights /= factors * factors
+        variances = _variances(factors_at(means[-1]), len(weights))
+        select(coefficients, costs, budget, np.float32(ALWAYS_KEPT**2), variances, weights)
         return np.matmul(backward, coefficients, out=patches[0]), weights
 
     return estimate
@@ -104,15 +111,8 @@ def wiener_estimate(frame: Frame, factors_at: FactorsAt) -> PatchEstimate:
 
     def estimate(patches: list[Array32], means: list[Floats]) -> tuple[Array32, Array32]:
         coefficients, guide = forward @ patches[0], forward @ patches[1]
-        factors = factors_at(means[-1])
-        if factors is not None:
-            coefficients /= factors
-            guide /= factors
         weights = np.empty(coefficients.shape[1], np.float32)
-        shrink(coefficients, guide, weights)
-        if factors is not None:
-            coefficients *= factors
-            weights /= factors * factors
+        shrink(coefficients, guide, _variances(factors_at(means[-1]), len(weights)), weights)
         return np.matmul(backward, coefficients, out=patches[0]), weights
 
     return estimate
@@ -129,6 +129,11 @@ def paper_estimate(coder: Coder, limits: tuple[float, float] | None) -> PatchEst
         return found, np.ones(found.shape[1], np.float32)
 
     return estimate
+
+
+def _variances(factors: Array32 | None, count: int) -> Array32:
+    """Of the noise of each patch, relative, from those of its deviations."""
+    return np.ones(count, np.float32) if factors is None else factors * factors
 
 
 def _single(matrix: NDArray[np.float64]) -> Array32:

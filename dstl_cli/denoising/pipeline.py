@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.progress import Progress
 from dstl_cli.base.scratch import Memory
-from dstl_cli.base.threads import Execution, available_cores, one_blas_thread
+from dstl_cli.base.threads import Execution, available_cores, in_order, one_blas_thread
 from dstl_cli.denoising.plan import Plan, with_base_apart
 from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.noise.blind import NO_HINTS, Hints
@@ -17,8 +17,8 @@ from dstl_cli.noise.model import NoiseModel
 from dstl_cli.pixels.colour import from_channels
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.invalid import FilledSource, put_back
-from dstl_cli.pixels.planes import Box, Plane
-from dstl_cli.pixels.source import ArraySource, PixelSource, bands
+from dstl_cli.pixels.planes import Box, LazyPlane, Plane
+from dstl_cli.pixels.source import ArraySource, LockedSource, PixelSource, bands
 from dstl_cli.transforms.transform import Iteration, Transform
 
 Pixels = NDArray[np.generic]
@@ -26,6 +26,7 @@ Floats = NDArray[np.floating[Any]]
 
 STRIP_PIXELS = 8_000_000  # denoised at a time, where little is needed around them
 STRIP_ROWS = 64  # strips are as high as some rows of tiles
+RESULT_PIXELS = 1_000_000  # read or finished by a thread at a time
 LARGEST_OVERHEAD = 1.25  # windows of strips may have so many times the pixels of the strips
 
 
@@ -107,8 +108,10 @@ def strips(plan: Plan, memory: Memory, part: Box | None = None) -> list[Box]:
         rows = rows // (2 * STRIP_ROWS) * STRIP_ROWS or STRIP_ROWS
     most = LARGEST_OVERHEAD * plan.window(whole).shape[0]
     while True:
+        if 2 * rows > height:
+            return [whole]
         boxes = [_strip(whole, top, rows) for top in range(whole.top, whole.bottom, rows)]
-        if len(boxes) == 1 or sum(plan.window(box).shape[0] for box in boxes) <= most:
+        if sum(plan.window(box).shape[0] for box in boxes) <= most:
             return boxes
         rows += STRIP_ROWS
 
@@ -138,37 +141,58 @@ def _denoised_box(source: PixelSource, box: Box, plan: Plan, execution: Executio
             yield rows, source.window(rows).astype(plan.depth.dtype)
         return
     statistics = plan.statistics
+    source = LockedSource(source)
     seen = FilledSource(source, plan.shape, statistics.means) if statistics.invalid else source
     planes = [_plane(seen, index, plan.worked_on(box), plan, execution) for index in range(len(plan.centres))]
-    apart = [with_base_apart(plane, plan.steep) for plane in planes]
+    apart = [with_base_apart(plane.made, True) if plan.steep else (plane, None) for plane in planes]
     del planes
     with one_blas_thread():
         wanted = box if plan.padded_shape == plan.shape else None
         denoised = plan.stages([plane for plane, _ in apart], replace(execution, wanted=wanted))
-    for rows in bands(box):
-        images = []
-        for plane, (_, base), centre in zip(denoised, apart, plan.centres, strict=True):
-            values: Floats = np.array(plane.window(rows), dtype=plan.result_type)
-            if base is not None:
-                values += base.window(rows)
-            values += centre
-            if plan.data_range is not None:
-                np.clip(values, *plan.data_range, out=values)
-            images.append(values)
+    bases = [base for _, base in apart]
+    del apart
+
+    def finished(rows: Box) -> Pixels:
+        images = [_values(*parts, rows, plan) for parts in zip(denoised, bases, plan.centres, strict=True)]
         pixels = from_channels(images, plan.depth)
         if statistics.equal_channels and len(source.shape) == 3:
             pixels = np.stack([pixels] * 3, axis=-1)
         if statistics.invalid:
             put_back(pixels, source.window(rows))
-        yield rows, pixels
+        return pixels
+
+    parts = list(bands(box, RESULT_PIXELS))
+    yield from zip(parts, in_order(finished, parts, execution.threads), strict=True)
+
+
+def _values(plane: Plane, base: Plane | None, centre: float, rows: Box, plan: Plan) -> Floats:
+    """A denoised working channel in a box, within its range."""
+    values: Floats = np.array(plane.window(rows), dtype=plan.result_type)
+    if base is not None:
+        values += base.window(rows)
+    values += centre
+    if plan.data_range is not None:
+        np.clip(values, *plan.data_range, out=values)
+    return values
 
 
 def _plane(source: PixelSource, index: int, box: Box, plan: Plan, execution: Execution) -> Plane:
-    """A working channel in a box, counted from its centre."""
+    """A working channel in a box, counted from its centre; read where it is asked for."""
+    kind = plan.result_type if plan.steep else np.float32  # a base is taken off first
     if plan.padded_shape != plan.shape:  # too small for the patches: it is all at hand
-        return Plane.whole(plan.padded(plan.channel(source.window(box), index)))
-    values = execution.allocate(box.shape, plan.result_type)
-    for rows in bands(box):
-        part = slice(rows.top - box.top, rows.bottom - box.top)
-        values[part] = plan.channel(source.window(rows), index)
-    return Plane(values, box, plan.shape)
+        return Plane.whole(plan.padded(plan.channel(source.window(box), index)).astype(kind, copy=False))
+
+    def part(rows: Box) -> Floats:
+        return plan.channel(source.window(rows), index).astype(kind, copy=False)
+
+    def whole() -> Floats:
+        values: Floats = execution.allocate(box.shape, kind)
+
+        def fill(rows: Box) -> None:
+            values[rows.top - box.top : rows.bottom - box.top] = part(rows)
+
+        for _ in in_order(fill, bands(box, RESULT_PIXELS), execution.threads):
+            pass
+        return values
+
+    return LazyPlane(part, box, plan.shape, whole)

@@ -160,7 +160,8 @@ class Plan:
 
     def stages(self, planes: list[Plane], execution: Execution) -> list[Plane]:
         """The denoised planes, as far as their windows allow."""
-        return self._engine.run(planes, self, execution)
+        engine = self._engine
+        return engine.run(planes if engine.one_by_one else [plane.made for plane in planes], self, execution)
 
     def facts(self) -> dict[str, Any]:
         """The settings that count, by name."""
@@ -195,7 +196,12 @@ class Plan:
 
 
 class Engine(ABC):
-    """What stands behind a quality. Its own are `run`, and `window` or `reach`; the rest fits most."""
+    """What stands behind a quality. Its own are `run`, and `window` or `reach`; the rest fits most.
+
+    one_by_one: it takes up each plane once; those that are made on demand then need not be in memory together.
+    """
+
+    one_by_one = False
 
     @abstractmethod
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:

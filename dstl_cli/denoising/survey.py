@@ -189,7 +189,7 @@ def look_at(source: PixelSource, depth: Depth, *, keep_invalid: bool = False) ->
             pixels = pixels[~missing][None]  # in one row
             if not keep_invalid or not pixels.size:
                 continue
-        totals += pixels.reshape(-1, colours).sum(axis=0, dtype=np.float64)
+        totals += _totals(pixels, colours)
         smallest, largest = min(smallest, float(pixels.min())), max(largest, float(pixels.max()))
         if depth.stored_range is not None:
             low, high = depth.stored_range
@@ -200,6 +200,14 @@ def look_at(source: PixelSource, depth: Depth, *, keep_invalid: bool = False) ->
     if not count:
         raise ValueError("The picture has no pixel that is a finite number; there is nothing to denoise.")
     return Statistics(tuple(map(float, totals / count)), smallest, largest, clipped / (count * colours), equal, invalid)
+
+
+def _totals(pixels: Pixels, colours: int) -> NDArray[np.float64]:
+    """The sum of each stored channel; of whole numbers row by row first, which is many times as fast and as exact."""
+    if pixels.dtype.kind == "f":
+        return np.asarray(pixels.reshape(-1, colours).sum(axis=0, dtype=np.float64))
+    columns = pixels.reshape(len(pixels), -1).sum(axis=0, dtype=np.int64)
+    return np.asarray(columns.reshape(-1, colours).sum(axis=0), dtype=np.float64)
 
 
 def effective_sigma(sigma: float, largest: float) -> float:

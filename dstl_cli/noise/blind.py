@@ -145,11 +145,14 @@ class _Blocks:
     usable: Flags
     grids: tuple[tuple[int, int], ...]  # rows and columns of blocks in each window
 
-    def joined(self, other: "_Blocks") -> "_Blocks":
-        """The blocks of two windows."""
-        both = zip(_parts(self), _parts(other), strict=True)
-        powers, brightness, usable = (np.concatenate(pair) for pair in both)
-        return _Blocks(powers, brightness, usable, self.grids + other.grids)
+    @classmethod
+    def joined(cls, windows: "list[_Blocks]") -> "_Blocks":
+        """The blocks of several windows."""
+        if len(windows) == 1:
+            return windows[0]
+        parts = zip(*(_parts(blocks) for blocks in windows), strict=True)
+        powers, brightness, usable = (np.concatenate(part) for part in parts)
+        return cls(powers, brightness, usable, tuple(grid for blocks in windows for grid in blocks.grids))
 
 
 def _parts(blocks: _Blocks) -> tuple[Array32, Array32, Flags]:
@@ -264,15 +267,15 @@ def _coded(sample: Pixels, depth: Depth, hints: Hints) -> CodedReading | None:
 
 def read_scales(sample: Pixels, depth: Depth) -> list[Reading]:
     """What the calm blocks say on each scale, finest first; as far as there are enough of them."""
-    scales: list[_Blocks] = []
+    scales: list[list[_Blocks]] = []
     for window in _windows(sample):
         for scale, blocks in enumerate(_window_blocks(window, depth)):
             if scale == len(scales):
-                scales.append(blocks)
-            else:
-                scales[scale] = scales[scale].joined(blocks)
+                scales.append([])
+            scales[scale].append(blocks)
     readings = []
-    for blocks, bins in zip(scales, BINS, strict=False):
+    for windows, bins in zip(scales, BINS, strict=False):
+        blocks = _Blocks.joined(windows)
         if np.count_nonzero(blocks.usable) < FEWEST_BLOCKS:
             break
         readings.append(_read(blocks, bins))
@@ -321,11 +324,14 @@ def _blocks_of(planes: list[Array32], clipped: Array32, scale: int) -> _Blocks:
     cut = [sliding_window_view(plane, (BLOCK, BLOCK))[::STEP, ::STEP] for plane in planes]
     grid = cut[0].shape[:2]
     coefficients = [part.reshape(-1, BLOCK**2) @ transform for part in cut]
-    powers = np.stack([part**2 for part in coefficients], axis=1) / np.float32(NOISE_GAIN ** (2 * scale))
+    powers = np.empty((len(coefficients[0]), len(planes), BLOCK**2), np.float32)
+    for channel, part in enumerate(coefficients):
+        np.multiply(part, part, out=powers[:, channel])
+    powers /= np.float32(NOISE_GAIN ** (2 * scale))
     share = sliding_window_view(clipped, (BLOCK, BLOCK))[::STEP, ::STEP].mean(axis=(2, 3)).ravel()
     flat = powers[:, 0, 1:].sum(axis=1) < 1e-11 * np.maximum(powers[:, 0, 0], 1e-30)
     brightness = np.asarray(coefficients[0][:, 0] / BLOCK, dtype=np.float32)
-    return _Blocks(powers.astype(np.float32), brightness, (share < CLIPPED_SHARE) & ~flat, ((grid[0], grid[1]),))
+    return _Blocks(powers, brightness, (share < CLIPPED_SHARE) & ~flat, ((grid[0], grid[1]),))
 
 
 def _read(blocks: _Blocks, bins: int) -> Reading:

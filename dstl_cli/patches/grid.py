@@ -44,12 +44,25 @@ class Lattice:
     def chosen(self, rows: Index, columns: Index, shape: tuple[int, int], size: int) -> tuple[Index, Index]:
         """Those of these rows and columns of a picture where patches begin, as numbers of rows and of columns: (N,)."""
         ends = tuple(length - size for length in shape)
-        here = (columns - self.offset - self.shift * rows[:, None]) % self.column_step == 0
+        starts = (self.offset + self.shift * rows) % self.column_step
+        inner = columns[0] > 0 and columns[-1] < ends[1] and columns[-1] - columns[0] == len(columns) - 1
+        if inner and not (self.column_step > size and (rows[0] == 0 or rows[-1] == ends[0])):
+            first = tuple(((starts - columns[0]) % self.column_step).tolist())
+            return _every(self.column_step, first, len(columns))
+        here = columns % self.column_step == starts[:, None]
         here |= (columns == 0) | (columns == ends[1])
         if self.column_step > size:
             here |= ((rows == 0) | (rows == ends[0]))[:, None] & (columns % size == 0)
         chosen_rows, chosen_columns = np.nonzero(here)
         return chosen_rows, chosen_columns
+
+
+@lru_cache(maxsize=64)
+def _every(step: int, first: tuple[int, ...], length: int) -> tuple[Index, Index]:
+    """Rows and columns of every `step`-th place of rows of a length, from the first one of each row on: (N,)."""
+    across = np.array(first)[:, None] + step * np.arange(-(-length // step))
+    rows, numbers = np.nonzero(across < length)
+    return rows, across[rows, numbers]
 
 
 @lru_cache(maxsize=64)

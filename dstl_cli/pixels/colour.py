@@ -76,7 +76,10 @@ def from_channels(channels: list[Floats], depth: Depth) -> Pixels:
         return depth.restore(channels[0])
     pixels = np.empty((*channels[0].shape, 3), dtype=depth.dtype)
     for c in range(3):
-        pixels[..., c] = depth.restore(np.asarray(sum(BASIS[k, c] * channels[k] for k in range(3))))
+        value = channels[0] * float(BASIS[0, c])
+        for channel, factor in zip(channels[1:], BASIS[1:, c].tolist(), strict=True):
+            value += channel * factor
+        pixels[..., c] = depth.restore(value)
     return pixels
 
 

@@ -1,6 +1,6 @@
 """Planes: the values of one channel at one scale, or the part of them that is at hand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,9 +85,42 @@ class Plane:
         top, left = self.box.top, self.box.left
         return self.values[box.top - top : box.bottom - top, box.left - left : box.right - left]
 
+    @property
+    def made(self) -> "Plane":
+        """The plane with its values in memory."""
+        return Plane(self.values, self.box, self.shape)
+
     def cut(self, box: Box) -> "Plane":
         """The plane in a smaller box."""
         return Plane(self.window(box), box, self.shape)
+
+
+class LazyPlane(Plane):
+    """A plane whose values are made where they are asked for, each time anew.
+
+    make: the values in a box within the plane's; `made`, where given, those of the whole plane by another way.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Box], Floats],
+        box: Box,
+        shape: tuple[int, int],
+        whole: Callable[[], Floats] | None = None,
+    ) -> None:
+        for name, value in (("_make", make), ("_whole", whole), ("box", box), ("shape", shape)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def values(self) -> Floats:
+        """All of them."""
+        whole: Callable[[], Floats] | None = self._whole  # type: ignore[attr-defined]
+        return self.window(self.box) if whole is None else whole()
+
+    def window(self, box: Box) -> Floats:
+        """The values in a box."""
+        found: Floats = self._make(box)  # type: ignore[attr-defined]
+        return found
 
 
 def averaged(first: Plane, second: Plane) -> Plane:

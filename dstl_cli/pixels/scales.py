@@ -6,16 +6,21 @@ Beyond the borders the picture is mirrored; inside, everything depends on pixels
 same numbers as the whole.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dstl_cli.base.threads import allocated, in_order
 from dstl_cli.pixels.planes import Box, Plane
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
+Rows = Callable[[int, int], Floats]  # first and last row to their values
 
 
 def windowed_sinc(taps: int, cutoff: float, beta: float) -> Array:
@@ -31,7 +36,10 @@ NOISE_GAIN = float((HALF_BAND**2).sum())  # deviation of white noise in a halved
 SHARP_NOISE_GAIN = float((SHARP**2).sum())  # ... and where it was halved by SHARP
 REACH = len(HALF_BAND) // 2  # pixels of the fine picture on each side of a coarse one
 
-TOGETHER = 32_768  # values filtered at a time
+BAND_VALUES = 65_536  # of a result that are filtered at a time: they stay in the cache
+LEAST_BAND = 16  # rows of a band at least: mirrored ones are taken from within it
+NO_DETAIL = 0.99  # deviations of the noise: where no pixel's detail is more, none stays
+DETAIL_SIDE = 5  # pixels: detail is judged by its mean square in windows of this side
 
 
 def halved_shape(shape: Sequence[int]) -> tuple[int, int]:
@@ -47,56 +55,110 @@ def most_halvings(shape: Sequence[int], wanted: int, smallest: int) -> int:
     return done
 
 
-def halved(fine: Plane, taps: Array = HALF_BAND, *, straight: bool = False) -> Plane:
+def halved(fine: Plane, taps: Array = HALF_BAND, *, straight: bool = False, threads: int = 1) -> Plane:
     """The picture of half the size, where its pixels are known; for taps see above, for straight `_extended`."""
-    values, shape = fine.values, halved_shape(fine.shape)
+    shape = halved_shape(fine.shape)
     spans = []
-    for axis, (start, stop, length) in enumerate(_edges(fine)):
+    for (start, stop, length), coarse in zip(_edges(fine), shape, strict=True):
         first = 0 if start == 0 else -(-(start + REACH - 1) // 2)
-        last = shape[axis] if stop == length else max(first, (stop - REACH - 1) // 2 + 1)
-        spans.append((first, last))
-        begin, end = 2 * first - REACH + 1, 2 * last + REACH - 1  # fine pixels under the filter
-        values = _extended(values, axis, begin - start, end - start, (start == 0, stop == length), straight)
-        values = _filtered(values, axis, taps)
-    return Plane(values, Box(spans[0][0], spans[1][0], spans[0][1], spans[1][1]), shape)
+        spans.append((first, coarse if stop == length else max(first, (stop - REACH - 1) // 2 + 1)))
+
+    def rows(top: int, bottom: int) -> Floats:
+        values = fine.values
+        for axis, (low, high) in enumerate(((top, bottom), spans[1])):
+            start, stop, length = _edges(fine)[axis]
+            begin, end = 2 * low - REACH + 1 - start, 2 * high + REACH - 1 - start  # fine pixels under the filter
+            values = _extended(values, axis, begin, end, (start == 0, stop == length), straight)
+            values = _filtered(values, axis, taps)
+        return values
+
+    return _in_bands(spans, shape, rows, fine.values.dtype, threads)
+
+
+def _in_bands(
+    spans: Sequence[tuple[int, int]],
+    shape: tuple[int, int],
+    rows: Rows,
+    dtype: np.dtype[Any],
+    threads: int,
+    onto: Floats | None = None,
+) -> Plane:
+    """A plane of a picture of this shape from its rows, some at a time; spans: its first and last row and column.
+
+    onto: values that they are added to.
+    """
+    (top, bottom), (left, right) = spans
+    values = allocated((bottom - top, right - left), dtype) if onto is None else onto
+    step = max(LEAST_BAND, BAND_VALUES // max(1, right - left))
+    starts = list(range(top, max(top + 1, bottom - LEAST_BAND + 1), step))
+
+    def fill(number: int) -> None:
+        low, high = starts[number], [*starts[1:], bottom][number]
+        if onto is None:
+            values[low - top : high - top] = rows(low, high)
+        else:
+            values[low - top : high - top] += rows(low, high)
+
+    for _ in in_order(fill, range(len(starts)), threads) if threads > 1 else map(fill, range(len(starts))):
+        pass
+    return Plane(values, Box(top, left, bottom, right), shape)
 
 
 def _filtered(values: Floats, axis: int, taps: Array) -> Floats:
-    """Every second place of the correlation with a filter along an axis."""
+    """Every second place of the correlation with a filter of even length along an axis."""
     count = (values.shape[axis] - len(taps)) // 2 + 1
-    parts = (_along(values, axis, k, k + 2 * count - 1, 2) for k in range(len(taps)))
-    return _combined(taps, parts)
+    halves = [_along(values, axis, phase, values.shape[axis], 2) for phase in (0, 1)]
+    if axis == 1:
+        halves = [np.ascontiguousarray(half) for half in halves]
+    return _combined(
+        taps, [_along(halves[k % 2], axis, k // 2, k // 2 + count) for k in range(len(taps))], mirrored=True
+    )
 
 
-def doubled(coarse: Plane, shape: tuple[int, int], *, straight: bool = False) -> Plane:
+def doubled(coarse: Plane, shape: tuple[int, int], *, straight: bool = False, threads: int = 1) -> Plane:
     """The picture of twice the size, of this shape, that has the coarse one's frequencies and no others."""
-    values = coarse.values
-    spans = []
+    spans = _doubled_spans(coarse, shape)
+    return _in_bands(spans, shape, _doubled_rows(coarse, spans, straight), coarse.values.dtype, threads)
+
+
+def _doubled_spans(coarse: Plane, shape: tuple[int, int]) -> list[tuple[int, int]]:
+    """First and last row and column of the picture of twice the size that are known."""
     reach = REACH // 2
-    for axis, (start, stop, length) in enumerate(_edges(coarse)):
+    spans = []
+    for (start, stop, length), fine in zip(_edges(coarse), shape, strict=True):
         first = 0 if start == 0 else 2 * (start + reach)
-        last = shape[axis] if stop == length else max(first, 2 * (stop - reach))
-        spans.append((first, last))
-        low, high = first // 2, -(-last // 2)
-        ends = (start == 0, stop == length)
-        values = _extended(values, axis, low - reach - start, high + reach - start, ends, straight)
-        values = _interleaved(values, axis, last - first)
-    return Plane(values, Box(spans[0][0], spans[1][0], spans[0][1], spans[1][1]), shape)
+        spans.append((first, fine if stop == length else max(first, 2 * (stop - reach))))
+    return spans
 
 
-def _interleaved(values: Floats, axis: int, length: int) -> Floats:
-    """Twice as many places along an axis: even and odd ones by every second tap."""
+def _doubled_rows(coarse: Plane, spans: Sequence[tuple[int, int]], straight: bool = False) -> Rows:
+    """Rows of the picture of twice the size, between the first and last column of the spans."""
+
+    def rows(top: int, bottom: int) -> Floats:
+        values, reach = coarse.values, REACH // 2
+        for axis, (first, last) in enumerate(((top, bottom), spans[1])):
+            start, stop, length = _edges(coarse)[axis]
+            low, high = first // 2, -(-last // 2)
+            ends = (start == 0, stop == length)
+            values = _extended(values, axis, low - reach - start, high + reach - start, ends, straight)
+            values = _interleaved(values, axis, first - 2 * low, last - first)
+        return values
+
+    return rows
+
+
+def _interleaved(values: Floats, axis: int, first: int, length: int) -> Floats:
+    """So many places along an axis, of twice as many, from the first or second on: by even and by odd taps."""
     count = values.shape[axis] - REACH
     taps = 2 * HALF_BAND[::-1]
-    phases = []
-    for phase in (0, 1):
-        own = taps[phase::2]
-        parts = (_along(values, axis, k + phase, k + phase + count) for k in range(len(own)))
-        phases.append(_combined(own, parts))
-    both = np.stack(phases, axis=axis + 1)
     sides = [*values.shape]
     sides[axis] = 2 * count
-    return _along(both.reshape(sides), axis, 0, length)
+    both = np.empty(sides, values.dtype)
+    for phase in (0, 1):
+        own = taps[phase::2]
+        parts = [_along(values, axis, k + phase, k + phase + count) for k in range(len(own))]
+        _along(both, axis, phase, 2 * count, 2)[...] = _combined(own, parts, mirrored=False)
+    return _along(both, axis, first, first + length)
 
 
 BASE_REACH = 8 * REACH  # of `smooth_base` ...
@@ -109,38 +171,114 @@ def smooth_base(plane: Plane) -> Plane:
     return doubled(doubled(halved(half, straight=True), half.shape, straight=True), plane.shape, straight=True)
 
 
-def with_low_from(fine: Plane, coarse: Plane, share: float) -> Plane:
-    """The fine picture with its lowest frequencies, that share of the coarse picture's, taken from the coarse one."""
-    own = halved(fine)
+def with_low_from(fine: Plane, coarse: Plane, share: float, *, threads: int = 1, in_place: bool = False) -> Plane:
+    """The fine picture with its lowest frequencies, that share of the coarse picture's, taken from the coarse one.
+
+    in_place: written over the fine one, which is no more.
+    """
+    own = halved(fine, threads=threads)
     box = own.box.common(coarse.box)
-    change = _low(Plane(coarse.window(box) - own.window(box), box, own.shape), share)
-    added = doubled(change, fine.shape)
-    box = added.box.common(fine.box)
-    return Plane(fine.window(box) + added.window(box), box, fine.shape)
-
-
-def _low(plane: Plane, share: float) -> Plane:
-    """The lowest frequencies of a picture."""
     taps = windowed_sinc(2 * round(4 / share) + 1, share, 4.0)
+    change = own.cut(box)
+    np.subtract(coarse.window(box), change.values, out=change.values)
+    change = _smoothed(change, taps, threads)
+    del own
+    (top, bottom), (left, right) = _doubled_spans(change, fine.shape)
+    result = fine.cut(Box(top, left, bottom, right).common(fine.box))
+    if not in_place:
+        result = replace(result, values=result.values.copy())
+    box = result.box
+    spans = ((box.top, box.bottom), (box.left, box.right))
+    _in_bands(spans, fine.shape, _doubled_rows(change, spans), result.values.dtype, threads, onto=result.values)
+    return result
+
+
+def with_detail_of(
+    fine: Plane, coarse: Plane, deviation: float, factors: Plane | None = None, *, threads: int = 1
+) -> Plane:
+    """The coarse picture at twice its size, with that detail of the fine one that stands out of its noise.
+
+    Detail is what halving loses: d = fine - doubled(halved(fine)). It is multiplied by (e - s^2) / e, or 0 where that
+    is negative, with e the mean of d^2 around a pixel and s the deviation of the noise in d. factors: by what s is
+    larger at each pixel of the coarse picture.
+    """
+    lost = doubled(halved(fine, threads=threads), fine.shape, threads=threads)
+    lost = lost.cut(lost.box.common(fine.box))
+    np.subtract(fine.window(lost.box), lost.values, out=lost.values)
+    least = deviation * (1.0 if factors is None else float(factors.values.min(initial=np.inf)))
+    largest = max(float(lost.values.max(initial=0)), -float(lost.values.min(initial=0)))
+    if largest < NO_DETAIL * least:  # as in most of a photograph
+        return doubled(coarse, fine.shape, threads=threads)
+    energy = _smoothed(replace(lost, values=lost.values**2), np.full(DETAIL_SIDE, 1 / DETAIL_SIDE), threads)
+    result = doubled(coarse, fine.shape, threads=threads)
+    box = result.box.common(energy.box)
+    if factors is not None:
+        known = Box(2 * factors.box.top, 2 * factors.box.left, 2 * factors.box.bottom, 2 * factors.box.right)
+        box = box.common(known)
+    mean = energy.window(box)
+    noise = np.full(mean.shape, deviation**2, mean.dtype)
+    if factors is not None:
+        rows, columns = (np.arange(low, high) // 2 for low, high in ((box.top, box.bottom), (box.left, box.right)))
+        noise *= factors.values[np.ix_(rows - factors.box.top, columns - factors.box.left)] ** 2
+    kept = np.subtract(mean, noise, out=np.zeros_like(mean), where=mean > noise)
+    np.divide(kept, mean, out=kept, where=mean > noise)
+    kept *= lost.window(box)
+    kept += result.window(box)
+    return Plane(kept, box, fine.shape)
+
+
+@lru_cache(maxsize=1)
+def detail_filters() -> Array:
+    """What takes the detail d of `with_detail_of` from patches, at one pixel of each parity: (4, 64 * 64)."""
+    side = 64
+    through = _interleaved(_filtered(np.eye(side), 0, HALF_BAND), 0, 0, side // 2)  # from pixel 2 REACH - 1 on
+    middle = side // 4
+    rows = [through[middle + parity] for parity in (0, 1)]
+    places = [middle + parity + 2 * REACH - 1 for parity in (0, 1)]
+    filters = [-np.outer(a, b) for a in rows for b in rows]
+    for filter_, (y, x) in zip(filters, product(places, places), strict=True):
+        filter_[y, x] += 1
+    return np.array([filter_.ravel() for filter_ in filters])
+
+
+def _smoothed(plane: Plane, taps: Array, threads: int) -> Plane:
+    """A picture after a filter of odd length along both axes."""
     reach = len(taps) // 2
-    values = plane.values
     spans = []
-    for axis, (start, stop, length) in enumerate(_edges(plane)):
+    for start, stop, length in _edges(plane):
         first = 0 if start == 0 else start + reach
-        last = length if stop == length else max(first, stop - reach)
-        spans.append((first, last))
-        ends = (start == 0, stop == length)
-        values = _extended(values, axis, first - reach - start, last + reach - start, ends)
-        count = last - first
-        values = _combined(taps, (_along(values, axis, k, k + count) for k in range(len(taps))))
-    return Plane(values, Box(spans[0][0], spans[1][0], spans[0][1], spans[1][1]), plane.shape)
+        spans.append((first, length if stop == length else max(first, stop - reach)))
+
+    def rows(top: int, bottom: int) -> Floats:
+        values = plane.values
+        for axis, (first, last) in enumerate(((top, bottom), spans[1])):
+            start, stop, length = _edges(plane)[axis]
+            ends = (start == 0, stop == length)
+            values = _extended(values, axis, first - reach - start, last + reach - start, ends)
+            values = _combined(
+                taps, [_along(values, axis, k, k + last - first) for k in range(len(taps))], mirrored=True
+            )
+        return values
+
+    return _in_bands(spans, plane.shape, rows, plane.values.dtype, threads)
+
+
+def detailed(box: Box, shape: tuple[int, int]) -> tuple[Box, Box]:
+    """What `with_detail_of` needs of the fine and of the coarse picture for its result in a box."""
+    judged = box.grown(DETAIL_SIDE // 2, shape)
+    coarse = _over(judged).grown(REACH // 2, halved_shape(shape))
+    return judged.joined(under(coarse, shape)), coarse
+
+
+def _over(box: Box) -> Box:
+    """The pixels of the halved picture that a box of the fine one lies under."""
+    return Box(box.top // 2, box.left // 2, box.bottom // 2 + 1, box.right // 2 + 1)
 
 
 def exchanged(box: Box, share: float, shape: tuple[int, int]) -> tuple[Box, Box]:
     """What `with_low_from` needs of the fine and of the coarse picture for its result in a box."""
     reach = REACH // 2 + round(4 / share) + 1
-    coarse = Box(box.top // 2, box.left // 2, box.bottom // 2 + 1, box.right // 2 + 1)
-    coarse = coarse.grown(reach, halved_shape(shape))
+    coarse = _over(box).grown(reach, halved_shape(shape))
     return box.joined(under(coarse, shape)), coarse
 
 
@@ -168,25 +306,31 @@ def _extended(
     inside = _along(values, axis, max(0, begin), min(length, end))
     if not before and not after:
         return inside
-    width = [(0, 0), (0, 0)]
-    width[axis] = (before, after)
-    return np.pad(inside, width, "reflect", reflect_type="odd") if straight else np.pad(inside, width, "symmetric")
+    count = inside.shape[axis]
+    if straight or max(before, after) > count:
+        width = [(0, 0), (0, 0)]
+        width[axis] = (before, after)
+        return np.pad(inside, width, "reflect", reflect_type="odd") if straight else np.pad(inside, width, "symmetric")
+    parts = (_along(inside, axis, 0, before), inside, _along(inside, axis, count - after, count))
+    return np.concatenate((np.flip(parts[0], axis), parts[1], np.flip(parts[2], axis)), axis=axis)
 
 
 def _along(values: Floats, axis: int, start: int, stop: int, step: int = 1) -> Floats:
     return values[start:stop:step] if axis == 0 else values[:, start:stop:step]
 
 
-def _combined(taps: Array, parts: Iterable[Floats]) -> Floats:
-    """The sum of the parts, each times its tap, in their order; some rows at a time, so that they stay in the cache."""
-    views = list(parts)
-    total = np.empty_like(views[0], order="C")
-    factors = taps.astype(total.dtype)
-    step = max(1, TOGETHER // max(1, total.shape[1]))
-    term = np.empty((min(step, total.shape[0]), total.shape[1]), total.dtype)
-    for top in range(0, total.shape[0], step):
-        sums = total[top : top + step]
-        np.multiply(views[0][top : top + step], factors[0], out=sums)
-        for factor, view in zip(factors[1:], views[1:], strict=True):
-            sums += np.multiply(view[top : top + step], factor, out=term[: len(sums)])
+def _combined(taps: Array, parts: Sequence[Floats], *, mirrored: bool) -> Floats:
+    """The sum of the parts, each times its tap, in their order; mirrored: two by two, as the taps are symmetric."""
+    last = len(taps) - 1
+    total: Floats = np.empty(parts[0].shape, parts[0].dtype)
+    term = np.empty_like(total)
+    for k, factor in enumerate(taps[: len(taps) // 2 + len(taps) % 2 if mirrored else None].astype(total.dtype)):
+        target = term if k else total
+        if mirrored and k < last - k:
+            np.add(parts[k], parts[last - k], out=target)
+            target *= factor
+        else:
+            np.multiply(parts[k], factor, out=target)
+        if k:
+            total += term
     return total

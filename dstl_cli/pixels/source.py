@@ -1,5 +1,6 @@
 """Where the pixels of one page come from: an array, or a file that is read in windows."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -51,9 +52,22 @@ class ArraySource:
         return self.pixels[rows, box.left - self.left : box.right - self.left]
 
 
-def bands(box: Box) -> Iterator[Box]:
-    """A box in pieces of whole rows that are not large."""
-    step = max(1, BAND_PIXELS // max(1, box.right - box.left))
+class LockedSource:
+    """Another source that one thread reads at a time."""
+
+    def __init__(self, source: PixelSource) -> None:
+        self._source, self._lock = source, threading.Lock()
+        self.shape, self.dtype = source.shape, source.dtype
+
+    def window(self, box: Box) -> Pixels:
+        """The pixels in a box."""
+        with self._lock:
+            return self._source.window(box)
+
+
+def bands(box: Box, pixels: int | None = None) -> Iterator[Box]:
+    """A box in pieces of whole rows that are not large, or of about so many pixels."""
+    step = max(1, (pixels or BAND_PIXELS) // max(1, box.right - box.left))
     for top in range(box.top, box.bottom, step):
         yield Box(top, box.left, min(top + step, box.bottom), box.right)
 

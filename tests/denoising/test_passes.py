@@ -106,6 +106,13 @@ def wiener_pass(
     return np.asarray(patch_average(planes, transform.patch_size, lattice, estimate, execution).values)
 
 
+def spread(values: NDArray[Any], numbers: NDArray[np.int_], shape: tuple[int, ...]) -> Array:
+    """An image with these values at the pixels of these numbers, and nothing elsewhere."""
+    image = np.zeros(shape)
+    image.reshape(-1)[numbers] = values
+    return image
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @given(corners=CORNERS, size=st.integers(1, 4), seed=st.integers(0, 2**32))
 def test_patches_are_taken_and_added_where_they_are(
@@ -117,7 +124,10 @@ def test_patches_are_taken_and_added_where_they_are(
     patches = np.empty((size**2, len(corners)), np.float32)
     means = np.empty(patches.shape[1], dtype)
     numbers = np.array([r * shape[1] + c for r, c in corners])
-    kernels.take_patches(image, numbers, size, patches, means)
+    averages = np.empty_like(image)
+    kernels.patch_means(image, size, averages)
+    means[:] = averages.ravel()[numbers]
+    kernels.take_patches(image, numbers, size, means, patches)
     expected, expected_means = naive_passes.take_patches(image, corners, size)
     np.testing.assert_allclose(patches, expected, rtol=0, atol=3e-6)
     np.testing.assert_allclose(means, expected_means, rtol=10 * float(np.finfo(dtype).eps))
@@ -127,7 +137,9 @@ def test_patches_are_taken_and_added_where_they_are(
     total, mass = (rng.random(shape).astype(dtype) for _ in range(2))
     expected_total, expected_mass = total.astype(np.float64), mass.astype(np.float64)
     naive_passes.add_patches(patches, means, weights, corners, expected_total, expected_mass)
-    kernels.add_patches(patches, means, weights, numbers, size, total, mass)
+    kernels.add_patches(patches, weights, numbers, size, total)
+    for heights, sums in ((weights * means, total), (weights, mass)):
+        kernels.add_squares(spread(heights, numbers, shape).astype(dtype), size, sums)
     np.testing.assert_allclose(total, expected_total, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(mass, expected_mass, rtol=1e-5, atol=1e-5)
 
@@ -137,12 +149,17 @@ def test_patches_on_a_high_level_keep_their_small_differences() -> None:
     corners = [(r, c) for r in range(6) for c in range(8)]
     numbers = np.array([r * 11 + c for r, c in corners])
     patches, means = np.empty((16, 6 * 8), np.float32), np.empty(6 * 8)
-    kernels.take_patches(image, numbers, 4, patches, means)
+    averages = np.empty_like(image)
+    kernels.patch_means(image, 4, averages)
+    means[:] = averages.ravel()[numbers]
+    kernels.take_patches(image, numbers, 4, means, patches)
     expected, expected_means = naive_passes.take_patches(image, corners, 4)
     np.testing.assert_allclose(patches, expected, rtol=0, atol=2e-6)
     np.testing.assert_allclose(means, expected_means, rtol=1e-15)
     total, mass = np.zeros((2, *image.shape))
-    kernels.add_patches(patches, means, np.ones(48, np.float32), numbers, 4, total, mass)
+    kernels.add_patches(patches, np.ones(48, np.float32), numbers, 4, total)
+    for heights, sums in ((means, total), (np.ones(48), mass)):
+        kernels.add_squares(spread(heights, numbers, image.shape), 4, sums)
     np.testing.assert_allclose(total / mass, image, rtol=0, atol=2e-6)
 
 
@@ -160,6 +177,18 @@ def test_a_sheared_lattice_is_its_definition_and_leaves_no_gap(
     for r, c in zip(*found, strict=True):
         covered[r : r + size, c : c + size] = True
     assert covered.all()
+
+
+@given(st.integers(1, 5), st.integers(3, 8), st.tuples(st.integers(0, 12), st.integers(0, 12)), st.booleans())
+def test_tiles_choose_their_part_of_a_lattice(stride: int, size: int, first: tuple[int, int], second: bool) -> None:
+    assume(stride <= size)
+    shape = (40, 50)
+    lattice = lattices(stride, size)[second]
+    every = naive_passes.corners_on(lattice, shape, size)
+    rows, columns = (np.arange(low, min(low + 20, length - size + 1)) for low, length in zip(first, shape, strict=True))
+    found = lattice.chosen(rows, columns, shape, size)
+    corners = list(zip(rows[found[0]].tolist(), columns[found[1]].tolist(), strict=True))
+    assert corners == [(r, c) for r, c in every if r in rows and c in columns]
 
 
 def test_rows_of_patches_differ_in_their_columns() -> None:
@@ -206,7 +235,7 @@ def test_select_drops_what_fits_and_no_less(case: tuple[Array32, Array32, float,
     coefficients, costs, budget, highest = case
     kept = coefficients.copy()
     weights = np.empty(coefficients.shape[1], np.float32)
-    kernels.select(kept, costs, np.float32(budget), np.float32(highest), weights)
+    kernels.select(kept, costs, np.float32(budget), np.float32(highest), np.ones_like(weights), weights)
     for before, after, weight in zip(coefficients.T, kept.T, weights, strict=True):
         dropped, stays = (before != 0) & (after == 0), after != 0
         np.testing.assert_array_equal(after[stays], before[stays])
@@ -221,6 +250,18 @@ def test_select_drops_what_fits_and_no_less(case: tuple[Array32, Array32, float,
             assert np.sum(costs[within] * squares[within]) > budget * (1 - 1e-5)
 
 
+@given(exact_selections(), st.sampled_from([0.25, 1.0, 4.0, 16.0]))
+def test_select_grows_its_limits_with_the_noise(case: tuple[Array32, Array32, float, float], variance: float) -> None:
+    coefficients, costs, budget, highest = case
+    plain, scaled = coefficients.copy(), coefficients * np.float32(variance**0.5)
+    weights, scaled_weights = (np.empty(coefficients.shape[1], np.float32) for _ in range(2))
+    limits = np.float32(budget), np.float32(highest)
+    kernels.select(plain, costs, *limits, np.ones_like(weights), weights)
+    kernels.select(scaled, costs, *limits, np.full_like(weights, variance), scaled_weights)
+    np.testing.assert_array_equal(scaled, plain * np.float32(variance**0.5))
+    np.testing.assert_array_equal(scaled_weights, weights / np.float32(variance))
+
+
 @given(
     hnp.array_shapes(min_dims=2, max_dims=2, max_side=9),
     st.sampled_from([1e-3, 1.0, 400.0]),
@@ -231,10 +272,12 @@ def test_shrink_is_its_definition(shape: tuple[int, int], scale: float, seed: in
     coefficients, guide = (
         (rng.choice([0.0, 1.0, 30.0], shape) * scale * rng.standard_normal(shape)).astype(np.float32) for _ in range(2)
     )
-    expected, expected_weights = naive_passes.shrink(coefficients, guide)
+    variances = rng.uniform(0.1, 9.0, shape[1]).astype(np.float32)
+    expected, expected_weights = naive_passes.shrink(coefficients, guide / np.sqrt(variances))
+    expected_weights /= variances
     weights = np.empty(shape[1], np.float32)
     kept_guide, shrunk = guide.copy(), coefficients.copy()
-    kernels.shrink(shrunk, guide, weights)
+    kernels.shrink(shrunk, guide, variances, weights)
     np.testing.assert_allclose(shrunk, expected, rtol=1e-5, atol=1e-30)
     np.testing.assert_allclose(weights, expected_weights, rtol=1e-5)
     np.testing.assert_array_equal(guide, kept_guide)
@@ -336,7 +379,9 @@ def test_the_scale_of_a_transform_does_not_matter(scale: float, seed: int) -> No
 def selected(column: Array, costs: Array, budget: float, highest: float) -> tuple[Array, float]:
     """The kernel's choice for one patch, which the law above describes."""
     kept, weight = column[:, None].astype(np.float32), np.empty(1, np.float32)
-    kernels.select(kept, costs.astype(np.float32), np.float32(budget), np.float32(highest), weight)
+    kernels.select(
+        kept, costs.astype(np.float32), np.float32(budget), np.float32(highest), np.ones_like(weight), weight
+    )
     return kept[:, 0].astype(np.float64), float(weight[0])
 
 

@@ -21,7 +21,7 @@ from dstl_cli.denoising.survey import Request
 from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform
 from dstl_cli.measure.metrics import peak_signal_noise_ratio
 from dstl_cli.noise import model
-from dstl_cli.noise.model import SCALE_SIGMA, WhiteChannel
+from dstl_cli.noise.model import SCALE_SIGMA, SpectralChannel, SpectralNoise, WhiteChannel
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.grid import Lattice
 from dstl_cli.pixels.planes import Plane
@@ -240,3 +240,43 @@ def test_black_pictures_stay_black_however_small_the_noise(quality: str, sigma: 
     """Squares of such deviations are zero in single precision."""
     black = np.zeros((40, 30), np.uint8)
     np.testing.assert_array_equal(denoise_pixels(black, sigma, request(quality)).pixels, black)
+
+
+# Chrominances at half their size.
+
+COARSE = SpectralChannel((0.02, 0.09, 0.4), (60.0, 30.0, 5.0))
+FLAT = SpectralChannel((0.5,), (10.0,), halvings=1)
+
+
+@pytest.mark.parametrize(
+    ("channels", "sides"),
+    [
+        ((COARSE, COARSE, COARSE), [[40, 80, 160], [40, 80], [40, 80]]),
+        ((COARSE, FLAT, COARSE), [[40, 80, 160], [80, 160], [40, 80]]),  # nothing speaks for coarse noise in it
+        ((COARSE,), [[40, 80, 160]]),
+    ],
+)
+def test_chrominances_with_coarse_noise_are_denoised_at_half_their_size(
+    monkeypatch: pytest.MonkeyPatch, channels: tuple[SpectralChannel, ...], sides: list[list[int]]
+) -> None:
+    seen: list[int] = []
+
+    def counted(planes: list[Plane], *rest: Any) -> Plane:
+        seen.append(planes[0].shape[0])
+        return planes[0]
+
+    monkeypatch.setattr(sliding, "patch_average", counted)
+    pixels = np.random.default_rng(0).random((160, 160, 3) if len(channels) == 3 else (160, 160), np.float32)
+    denoise_pixels(pixels, SpectralNoise(channels), Request.named("fast", method="dct", patch_size=8))
+    assert seen == [side for channel in sides for side in channel for _ in ("coder", "Wiener")]
+
+
+def test_sharp_colours_stay_sharp_beside_coarse_noise() -> None:
+    clean = np.full((160, 160, 3), 128.0, np.float32)
+    clean[:, 81:, 0], clean[:, 81:, 2] = 208.0, 48.0  # one grey level, two colours
+    noise = SpectralNoise((SpectralChannel((0.02, 0.09, 0.5), (12.0, 6.0, 2.0), 2.0),) * 3)
+    noisy = clean + 2 * np.random.default_rng(0).standard_normal(clean.shape).astype(np.float32)
+    result = denoise_pixels(noisy, noise, Request.named("fast")).pixels
+    step = np.asarray(result, np.float64)[40:120, :, 0].mean(axis=0)
+    assert abs(step[80] - 128) < 8
+    assert abs(step[81] - 208) < 8

@@ -1,6 +1,7 @@
 """Coarser pictures by local filters: white noise halves and stays white, and windows give what the whole gives."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from scipy.ndimage import correlate1d
 from dstl_cli.pixels.planes import Box, Plane
 from dstl_cli.pixels.scales import (
     BASE_REACH,
+    DETAIL_SIDE,
     HALF_BAND,
     NOISE_GAIN,
     REACH,
     SHARP,
     SMALLEST_BASE,
+    detail_filters,
+    detailed,
     doubled,
     exchanged,
     halved,
@@ -26,6 +30,7 @@ from dstl_cli.pixels.scales import (
     smooth_base,
     under,
     windowed_sinc,
+    with_detail_of,
     with_low_from,
 )
 
@@ -299,3 +304,90 @@ def test_the_planes_given_stay_as_they_are(run: Callable[[Plane], Plane]) -> Non
     coarse.values.flags.writeable = False
     with_low_from(plane, coarse, 0.7)
     np.testing.assert_array_equal(plane.values, before)
+
+
+# Detail beside the coarser picture.
+
+
+def naive_detail(fine: Floats, deviation: float, factors: Floats | None = None) -> Array:
+    """What stays of a picture's detail, pixel by pixel."""
+    lost = fine - doubled(halved(Plane.whole(fine)), fine.shape).values
+    mirrored = np.pad(lost, DETAIL_SIDE // 2, mode="symmetric")
+    kept = np.zeros(fine.shape)
+    for r, c in np.ndindex(*fine.shape):
+        energy = (mirrored[r : r + DETAIL_SIDE, c : c + DETAIL_SIDE] ** 2).mean()
+        noise = (deviation * (1 if factors is None else factors[r // 2, c // 2])) ** 2
+        kept[r, c] = lost[r, c] * max(energy - noise, 0) / energy
+    return kept
+
+
+@pytest.mark.parametrize("follows", [False, True])
+@pytest.mark.parametrize("shape", [(30, 41), (33, 26)])
+def test_detail_beside_the_coarser_picture_is_its_definition(shape: tuple[int, int], follows: bool) -> None:
+    fine, coarse = random_image(shape, dtype=np.float64), random_image(halved_shape(shape), 1, np.float64)
+    factors = np.random.default_rng(2).uniform(0.5, 1.5, coarse.shape) if follows else None
+    given = None if factors is None else Plane.whole(factors)
+    found = with_detail_of(Plane.whole(fine), Plane.whole(coarse), 0.8, given)
+    expected = doubled(Plane.whole(coarse), shape).values + naive_detail(fine, 0.8, factors)
+    assert found.box == Box.whole(shape)
+    np.testing.assert_allclose(found.values, expected, atol=1e-12)
+
+
+def test_noise_is_no_detail_and_an_edge_is() -> None:
+    noise = random_image((100, 100), dtype=np.float64)
+    edge = np.where(np.arange(100) < 51, 0.0, 60.0) + np.zeros((100, 1))
+    deviation = float(np.sqrt((detail_filters() ** 2).sum(axis=1).mean()))  # of white noise of 1
+    nothing = Plane.whole(np.zeros((50, 50)))
+    left = with_detail_of(Plane.whole(noise), nothing, deviation).values
+    assert left.std() < 0.2 * noise.std()
+    coarse = halved(Plane.whole(edge))
+    sharp = with_detail_of(Plane.whole(edge + noise), coarse, deviation).values
+    blurred = doubled(coarse, (100, 100)).values
+    assert np.abs(sharp - edge)[:, 49:53].mean() < 0.2 * np.abs(blurred - edge)[:, 49:53].mean()
+
+
+def test_detail_filters_take_the_detail_of_a_pixel() -> None:
+    fine = random_image((70, 70), dtype=np.float64)
+    lost = fine - doubled(halved(Plane.whole(fine)), fine.shape).values
+    filters = detail_filters().reshape(4, 64, 64)
+    for one in filters:
+        y, x = (int(place) for place in np.unravel_index(np.argmax(one), one.shape))
+        found = (one * fine[1:65, 1:65]).sum()  # coarse pixels lie between pixels 0 and 1, not 1 and 2
+        assert found == pytest.approx(lost[1 + y, 1 + x], abs=1e-12)
+    assert len({tuple(one.ravel()) for one in filters}) == 4
+
+
+@pytest.mark.parametrize("shape", [(150, 180), (149, 179)])
+def test_detail_of_windows_is_that_of_the_whole(shape: tuple[int, int]) -> None:
+    fine, coarse = Plane.whole(random_image(shape)), Plane.whole(random_image(halved_shape(shape), seed=1))
+    whole = with_detail_of(fine, coarse, 0.8, coarse)
+    rng = np.random.default_rng(0)
+    smaller = 0
+    for _ in range(40):
+        (top, bottom), (left, right) = (np.sort(rng.choice(length + 1, 2, replace=False)) for length in shape)
+        wanted = Box(int(top), int(left), int(bottom), int(right))
+        fine_box, coarse_box = detailed(wanted, shape)
+        part = with_detail_of(fine.cut(fine_box), coarse.cut(coarse_box), 0.8, coarse.cut(coarse_box))
+        assert part.box.holds(wanted)
+        same_as_whole(part, whole)
+        smaller += fine_box != Box.whole(shape)
+    assert smaller > 20
+
+
+def test_windows_without_detail_are_those_of_the_whole() -> None:
+    shape = (120, 200)
+    values = random_image(shape)
+    values[:, 80:] *= np.float32(0.01)
+    fine, coarse = Plane.whole(values), Plane.whole(random_image(halved_shape(shape), seed=1))
+    whole = with_detail_of(fine, coarse, 0.8)
+    fine_box, coarse_box = detailed(Box(10, 110, 30, 190), shape)
+    part = with_detail_of(fine.cut(fine_box), coarse.cut(coarse_box), 0.8)
+    assert part.box.holds(Box(10, 110, 30, 190))
+    same_as_whole(part.cut(Box(10, 110, 30, 190)), whole)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_change_nothing(threads: int) -> None:
+    fine, coarse = Plane.whole(random_image((301, 903))), Plane.whole(random_image((151, 452), seed=1))
+    for run in (partial(with_low_from, share=0.7), partial(with_detail_of, deviation=0.5)):
+        assert run(fine, coarse, threads=threads).values.tobytes() == run(fine, coarse).values.tobytes()
