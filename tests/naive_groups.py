@@ -95,12 +95,19 @@ def threshold_group(
     return estimate, 1.0 / (keep_means.sum() + keep_codes.sum()) / power
 
 
+def damped_mean(current: Real, pilot: Real, noise: float) -> Array:
+    """The mean of a group (K, n), its deviations from their own mean times e / (e + noise), e the pilot's energy."""
+    known, mean = pilot.mean(axis=0), current.mean(axis=0)
+    energy = float(np.sum((known - known.mean()) ** 2))
+    return np.asarray(mean.mean() + (energy / (energy + noise) if noise else 1.0) * (mean - mean.mean()))
+
+
 def ridge_group(
     noisy: Real,
     current: Real,
     pilot: Real,
     sigma: float,
-    scale: float,
+    strength: tuple[float, float],
     left: float,
     factors: Real | None = None,
     whitening: Array | None = None,
@@ -108,7 +115,7 @@ def ridge_group(
     """One group: each denoised patch is the combination of all that is best for the pilot with the noise still there.
 
     noisy, current, pilot: (K, n), the group's patches. The combination is of the deviations from the group mean.
-    scale: by what the power of that noise is taken for larger.
+    strength: by what the power of that noise is taken for larger, in the patches and in their mean.
     factors: (K,), by what the noise of each patch is stronger. whitening: V (n, n); V times the pilot's patches decide
     the combination. Returns the estimate, the same with the share `left` of all the noise, and the weight of both.
     """
@@ -120,21 +127,22 @@ def ridge_group(
         p = p @ whitening.T
     y = current - current.mean(axis=0)
     gram = p @ p.T
-    penalty = max(scale * n * (share * sigma) ** 2, 1e-6 * np.trace(gram / powers))
+    penalty = max(strength[0] * n * (share * sigma) ** 2, 1e-6 * np.trace(gram / powers))
     combination = np.linalg.solve(gram + penalty * np.diag(powers), gram)
-    estimate = combination.T @ y + current.mean(axis=0)
+    mean_noise = strength[1] * n * (share * sigma) ** 2 * np.mean(powers) / size
+    estimate = combination.T @ y + damped_mean(current, pilot, mean_noise)
     weight = 1 / np.sqrt(1 + np.trace(gram / powers) / n / penalty)
     return estimate, estimate + left / share * (current - estimate), float(weight)
 
 
 def ridge_colours(
-    noisy: Real, current: Real, pilot: Real, sigmas: Real, left: float, faint: float
+    noisy: Real, current: Real, pilot: Real, sigmas: Real, strength: tuple[float, float], left: float, faint: float
 ) -> tuple[Array, Array, float]:
     """One group of three channels with white noise: `ridge_group` along the principal axes of the pilot's colours.
 
     noisy, current, pilot: (3, K, n). faint: an axis whose trace is below this share of its penalty has only the mean.
     """
-    n = current.shape[2]
+    _, size, n = current.shape
     units = np.asarray(sigmas, dtype=np.float64)[:, None, None]
     shares = [max(1 - np.sqrt(np.mean(d**2)), left + 1e-3) for d in (noisy - current) / units]
     means = current.mean(axis=1, keepdims=True)
@@ -144,12 +152,14 @@ def ridge_colours(
     for axis in axes.T:
         turned = np.tensordot(axis, p, 1)
         gram = turned @ turned.T
-        penalty = max(n * np.sum((axis * shares) ** 2), 1e-6 * np.trace(gram))
+        penalty = max(strength[0] * n * np.sum((axis * shares) ** 2), 1e-6 * np.trace(gram))
         combination = np.linalg.solve(gram + penalty * np.eye(len(gram)), gram)
         if np.trace(gram) > faint * penalty:
             clean += axis[:, None, None] * (combination.T @ np.tensordot(axis, y, 1))
         ratios.append(np.trace(gram) / n / penalty)
-    estimate = units * clean + means
+    noise = [strength[1] * n * (share * sigma) ** 2 / size for share, sigma in zip(shares, sigmas, strict=True)]
+    damped = [damped_mean(*known) for known in zip(current, pilot, noise, strict=True)]
+    estimate = units * clean + np.array(damped)[:, None]
     remaining = estimate + (left / np.array(shares))[:, None, None] * (current - estimate)
     return estimate, remaining, float(1 / np.sqrt(1 + np.mean(ratios)))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dstl_cli.base.progress import part_of
 from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.plan import Engine, Plan, TransformSource
-from dstl_cli.denoising.settings import BestSettings, GroupSettings, matched_error_scale
+from dstl_cli.denoising.settings import BestSettings, GroupSettings, Removal, matched_error_scale
 from dstl_cli.denoising.sliding import (
     Coding,
     coarser_estimate,
@@ -212,8 +212,8 @@ class GroupedEngine(Engine):
                 del guides
             groups = found[settings.matching_of(number)]
             if turns_colours(noises, settings.patch_size):
-                planes, left = [*noisy, *currents, *pilots], settings.noise_after(number)
-                pilots, currents = colour_pass(planes, noises, left, groups, steps.next())
+                planes = [*noisy, *currents, *pilots]
+                pilots, currents = colour_pass(planes, noises, settings.removal(number), groups, steps.next())
                 continue
             luminance = pilots[0]
             for index, noise in enumerate(noises):
@@ -221,7 +221,7 @@ class GroupedEngine(Engine):
                     pilots[index], currents[index] = ridge_pass(
                         [noisy[index], currents[index], pilots[index], *levels_for(noise, luminance)],
                         noise,
-                        (settings.penalty_of(number), settings.noise_after(number)),
+                        settings.removal(number),
                         groups,
                         steps.next(),
                     )
@@ -291,31 +291,35 @@ def threshold_stage(
 
 
 def ridge_pass(
-    planes: list[Plane], noise: ChannelNoise, strength: tuple[float, float], groups: Groups, execution: Execution
+    planes: list[Plane], noise: ChannelNoise, removal: Removal, groups: Groups, execution: Execution
 ) -> tuple[Plane, Plane]:
     """A better estimate, and the same with some of the noise still in it.
 
     planes: noisy, current (noisy after the passes before, with the noise they left), the estimate so far, and where the
-    noise follows the brightness the luminance. strength: by what the noise's power is taken for larger, and the share
-    of the noise that stays.
+    noise follows the brightness the luminance.
     """
     from dstl_cli.patches.kernels.grouped import ridge_groups
 
     side, deviation = groups.patch_size, np.float32(noise.deviation())
-    scale, share = np.float32(strength[0]), np.float32(strength[1])
+    strength, left = _strength(removal)
     white = whitening(side, noise)
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot, *levels = parts
         factors = patch_factors(levels, side, noise)
-        ridge_groups(noisy, current, pilot, factors, corners, side, white, deviation, scale, share, *sums)
+        ridge_groups(noisy, current, pilot, factors, corners, side, white, deviation, strength, left, *sums)
 
     estimate, remaining = _average(_common(planes), groups, 2, run, execution)
     return estimate, remaining
 
 
+def _strength(removal: Removal) -> tuple[Array32, np.float32]:
+    """What the kernels take: by what the noise of patches and of group means counts more, and what is left of it."""
+    return np.array([removal.penalty, removal.mean_penalty], np.float32), np.float32(removal.noise_left)
+
+
 def colour_pass(
-    planes: list[Plane], noises: list[ChannelNoise], noise_left: float, groups: Groups, execution: Execution
+    planes: list[Plane], noises: list[ChannelNoise], removal: Removal, groups: Groups, execution: Execution
 ) -> tuple[list[Plane], list[Plane]]:
     """`ridge_pass` for three channels at once, along the axes of each group's own colours.
 
@@ -325,14 +329,15 @@ def colour_pass(
     from dstl_cli.patches.kernels.grouped import ridge_colours
 
     sigmas = np.array([noise.deviation() for noise in noises], np.float32)
+    strength, left = _strength(removal)
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot = (np.stack(parts[first : first + 3]) for first in (0, 3, 6))
-        known = groups.patch_size, sigmas, np.float32(noise_left)
+        known = groups.patch_size, sigmas, strength, left
         ridge_colours(noisy, current, pilot, corners, *known, sums[:3], sums[3:-1], sums[-1])
 
     common = _common(planes)
-    if noise_left == 0:
+    if removal.noise_left == 0:
         estimates = _average(common, groups, 3, run, execution, common[6:])
         return estimates, estimates
     remaining = common[3:6] if planes[3] is not planes[0] else [_like(plane, execution) for plane in common[3:6]]

@@ -93,6 +93,15 @@ class StandardSettings(PatchCoding, PictureLearning):
         PictureLearning.__post_init__(self)
 
 
+@dataclass(frozen=True)
+class Removal:
+    """How much noise one pass over the groups removes: by what the noise of patches and of group means is taken for."""
+
+    penalty: float  # times the power of a patch's noise
+    mean_penalty: float  # times that of a group mean's; 0: the mean stays as it is
+    noise_left: float  # share of the noise that stays for the next pass
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings:
     """How groups of similar patches are found and denoised.
@@ -116,13 +125,16 @@ class GroupSettings:
     noise_kept: float = 0.7  # share of the noise that would be left by a pass before the first; it falls evenly to 0
     guide_noise: float = 0.2  # share of the noise put back into the first result to find the groups of the first pass
     pilot_noise: float = 0.3  # by what share the first pass takes the noise's power for larger; it falls evenly to 0
+    mean_penalty: float = 0.5  # share of the noise in a group's mean patch that counts in the last `mean_passes`
+    mean_passes: int = 2
     overshoot: float = 0.1  # the result is moved on by this share of its way from the first stage's
 
     def __post_init__(self) -> None:
         least = {"first_stride": 1, "first_group": 2, "group": 1, "passes": 0, "matchings": 1, "grid_shift": 0}
+        least |= {"mean_passes": 0}
         for name, value in least.items():
             require(getattr(self, name) >= value, f"{name} must be at least {value}, not {getattr(self, name)}.")
-        for name in ("threshold", "chroma_threshold"):
+        for name in ("threshold", "chroma_threshold", "mean_penalty"):
             value = getattr(self, name)
             require(0 <= value < math.inf, f"{name} must be finite and at least 0, not {value}.")
         require(1 <= self.window_radius <= 64, f"window_radius must be between 1 and 64, not {self.window_radius}.")
@@ -139,6 +151,11 @@ class GroupSettings:
     def noise_after(self, number: int) -> float:
         """Share of the noise that pass `number` (from 0) leaves for the next ones; none after the last."""
         return self.noise_kept * (1 - (number + 1) / self.passes)
+
+    def removal(self, number: int) -> Removal:
+        """What pass `number` (from 0) removes; early pilots have lost texture that is still in the mean of a group."""
+        late = number >= self.passes - self.mean_passes
+        return Removal(self.penalty_of(number), self.mean_penalty if late else 0.0, self.noise_after(number))
 
     def penalty_of(self, number: int) -> float:
         """By what pass `number` (from 0) takes the noise's power for larger: early pilots have noise of their own."""

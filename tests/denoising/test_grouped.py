@@ -202,7 +202,7 @@ def check_threshold(
     st.integers(1, 20),
     st.floats(0, 0.9),
     st.floats(0, 1),
-    st.floats(1, 2),
+    st.tuples(st.floats(1, 2), st.sampled_from([0.0, 0.5, 3.0])),
     st.sampled_from([1.0, 20.0, 300.0]),
     st.integers(0, 1000),
     st.booleans(),
@@ -213,7 +213,7 @@ def test_ridge_groups_is_the_definition(
     size: int,
     left: float,
     removed: float,
-    scale: float,
+    strength: tuple[float, float],
     sigma: float,
     seed: int,
     uneven: bool,
@@ -229,7 +229,7 @@ def test_ridge_groups_is_the_definition(
     rows, columns = rng.integers(0, 11 - side, (6, size)), rng.integers(0, 13 - side, (6, size))
     groups = (rows * 12 + columns).astype(np.int32)
     sums = np.zeros((3, *pilot.shape), dtype=np.float32)
-    known = np.float32(sigma), np.float32(scale), np.float32(left)
+    known = np.float32(sigma), np.array(strength, np.float32), np.float32(left)
     kernels.ridge_groups(noisy, current, pilot, factors, groups, side, white, *known, *sums)
     expected = np.zeros((2, *pilot.shape))
     weights = np.zeros(pilot.size)
@@ -237,7 +237,7 @@ def test_ridge_groups_is_the_definition(
         patches = [naive.patches_at(picture, group, side) for picture in (noisy, current, pilot)]
         own = factors.ravel()[group] if uneven else None
         matrix = white[: side**2, : side**2].T.astype(float) if white.size else None
-        known_here = sigma, scale, left, own, matrix
+        known_here = sigma, strength, left, own, matrix
         estimate, remaining, weight = naive.ridge_group(patches[0], patches[1], patches[2], *known_here)
         naive.add_at(expected[0], weight * estimate, group)
         naive.add_at(expected[1], weight * remaining, group)
@@ -253,10 +253,17 @@ def test_ridge_groups_is_the_definition(
     st.floats(0, 0.9),
     st.floats(0, 1),
     st.tuples(*[st.sampled_from([10.0, 20.0, 50.0])] * 3),
+    st.tuples(st.floats(1, 2), st.sampled_from([0.0, 0.5, 3.0])),
     st.integers(0, 1000),
 )
 def test_ridge_colours_is_the_definition(
-    side: int, size: int, left: float, removed: float, deviations: tuple[float, float, float], seed: int
+    side: int,
+    size: int,
+    left: float,
+    removed: float,
+    deviations: tuple[float, float, float],
+    strength: tuple[float, float],
+    seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
     mixing = rng.standard_normal((3, 3)) * [40, 15, 5]  # colours with a strong, a middling and a weak axis
@@ -267,7 +274,7 @@ def test_ridge_colours_is_the_definition(
     rows, columns = rng.integers(0, 11 - side, (6, size)), rng.integers(0, 13 - side, (6, size))
     groups = (rows * 12 + columns).astype(np.int32)
     sums = np.zeros((7, 10, 12), dtype=np.float32)
-    known = groups, side, sigmas, np.float32(left)
+    known = groups, side, sigmas, np.array(strength, np.float32), np.float32(left)
     kernels.ridge_colours(noisy, current, pilot, *known, sums[:3], sums[3:6], sums[6])
     expected, weights = np.zeros((6, 10, 12)), np.zeros(120)
     for group in groups:
@@ -275,7 +282,7 @@ def test_ridge_colours_is_the_definition(
             np.array([naive.patches_at(channel, group, side) for channel in picture])
             for picture in (noisy, current, pilot)
         )
-        estimate, remaining, weight = naive.ridge_colours(y, x, p, sigmas, left, float(kernels.FAINT))
+        estimate, remaining, weight = naive.ridge_colours(y, x, p, sigmas, strength, left, float(kernels.FAINT))
         for total, own in zip(expected, (*estimate, *remaining), strict=True):
             naive.add_at(total, weight * own, group)
         np.add.at(weights, group, weight)
@@ -627,6 +634,8 @@ BAD_SETTINGS: dict[str, list[Any]] = {
     "noise_kept": [1.0, -0.1],
     "guide_noise": [1.1, -0.1],
     "pilot_noise": [1.1, -0.1],
+    "mean_penalty": [-0.1, np.inf],
+    "mean_passes": [-1],
     "overshoot": [1.1, -0.1],
 }
 
@@ -648,6 +657,8 @@ def test_settings_for_any_noise(sigma: float) -> None:
     scales = [config.penalty_of(number) for number in range(config.passes)]
     assert scales == sorted(scales, reverse=True)
     assert scales[-1] >= 1
+    damped = [config.removal(number).mean_penalty > 0 for number in range(config.passes)]
+    assert damped == [False] * (config.passes - config.mean_passes) + [True] * config.mean_passes
     assert GroupSettings.for_sigma(sigma, group=5).group == 5
 
 

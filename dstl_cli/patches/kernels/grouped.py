@@ -338,8 +338,27 @@ def subtract_means(rows, means):
 
 
 @compiled(fastmath=FAST)
+def damp_mean(means, n, noise):
+    """Fill means[:n] with the mean patch below it, means[m : m + n], its noise damped by what means[:n] tells of it.
+
+    means: (2 m,), the group means of pilot and current. With e the squared deviations of the pilot's from its own mean,
+    those of current's are multiplied by e / (e + noise); noise 0 leaves them as they are.
+    """
+    m = means.size // 2
+    pilot_mean, mean, e = np.float32(0), np.float32(0), np.float32(0)
+    for j in range(n):
+        pilot_mean += means[j] / np.float32(n)
+        mean += means[m + j] / np.float32(n)
+    for j in range(n):
+        e += (means[j] - pilot_mean) ** 2
+    damping = e / (e + noise) if noise > 0 else np.float32(1)
+    for j in range(n):
+        means[j] = mean + damping * (means[m + j] - mean)
+
+
+@compiled(fastmath=FAST)
 def ridge_groups(
-    noisy, current, pilot, factors, groups, side, whitening, sigma, scale, noise_kept, estimate, remaining, weights
+    noisy, current, pilot, factors, groups, side, whitening, sigma, strength, noise_kept, estimate, remaining, weights
 ):
     """Denoise groups by a ridge combination of their patches, with the pilot in the place of the clean picture.
 
@@ -347,7 +366,8 @@ def ridge_groups(
     of deviation sigma that is still in a group, follows from what was removed. With P and Y the patches of pilot and
     current as columns (n, K), without their group means, the denoised patches are
         Y P' (P P' + c n (t sigma)^2 I)^-1 P  +  the group mean of current,
-    with c the scale, above 1 where the pilot has noise of its own.
+    with c the first strength, above 1 where the pilot has noise of its own. The noise of the group mean counts with the
+    second strength, see `damp_mean`: it has 1 / K of the patches' power.
     factors: (h, w), by what the noise of the patch at a corner is stronger, or (0, 0): with D their squares,
         Y D^-1 P' (P D^-1 P' + c n (t sigma)^2 I)^-1 P.
     whitening: V' (m, m), P is then V P, or (0, 0). m is n or the next multiple of 4.
@@ -388,18 +408,19 @@ def ridge_groups(
         trace = np.float32(0)
         for j in range(m):
             trace += system[j, j]
-        penalty = max(scale * np.float32(n) * (t * deviation) ** 2, LEAST_RIDGE * trace)
+        power = np.float32(n) * (t * deviation) ** 2
+        penalty = max(strength[0] * power, LEAST_RIDGE * trace)
         for j in range(m):
             system[j, j] += penalty
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
         solve(system)
         multiply(system, m, patches[:m], clean)
+        damp_mean(means, n, strength[1] * power / np.float32(size))
         kept = noise_kept / t
         for j in range(n):
-            mean = means[m + j]
             for k in range(size):
-                clean[j, k] += mean
-                patches[j, k] = clean[j, k] + kept * (patches[m + j, k] + mean - clean[j, k])
+                clean[j, k] += means[j]
+                patches[j, k] = clean[j, k] + kept * (patches[m + j, k] + means[m + j] - clean[j, k])
         scatter(clean, share, width, side, corners, flat_estimate)
         scatter(patches, share, width, side, corners, flat_remaining)
         for k in range(size):
@@ -492,35 +513,38 @@ def combine_axis(patches, axis, penalty, n, turned, system, combined, colours):
 
 
 @compiled(fastmath=FAST)
-def scatter_colours(colours, patches, means, shares, sigmas, noise_kept, weight, side, corners, estimate, remaining):
-    """Add the denoised patches of all channels, and the same with the noise that is kept; both arrays are used up.
+def scatter_colours(
+    colours, patches, means, mean_noise, shares, sigmas, noise_kept, weight, side, corners, estimate, remaining
+):
+    """Add the denoised patches of all channels, and the same with the noise that is kept; the arrays are used up.
 
-    remaining: (3, h, w), or (0, h, w) where no noise is kept.
+    mean_noise: what the noise of the group means counts. remaining: (3, h, w), or (0, h, w) where no noise is kept.
     """
     m = colours.shape[1]
     width = estimate.shape[2]
     for channel in range(3):
         sigma, kept = sigmas[channel], noise_kept / shares[channel]
         clean, own = colours[channel], patches[channel]
+        noise = mean_noise * np.float32(side * side) * (shares[channel] * sigma) ** 2 / np.float32(corners.size)
+        damp_mean(means[channel], side * side, noise)
         for j in range(side * side):
-            mean = means[channel, m + j]
+            mean, own_mean = means[channel, j], means[channel, m + j]
             for k in range(corners.size):
-                left = kept * (own[m + j, k] - clean[j, k])
                 clean[j, k] = sigma * clean[j, k] + mean
-                own[j, k] = clean[j, k] + sigma * left
+                own[j, k] = clean[j, k] + kept * (sigma * own[m + j, k] + own_mean - clean[j, k])
         scatter(clean, weight, width, side, corners, estimate[channel].ravel())
         if len(remaining):
             scatter(own, weight, width, side, corners, remaining[channel].ravel())
 
 
 @compiled(fastmath=FAST)
-def ridge_colours(noisy, current, pilot, groups, side, sigmas, noise_kept, estimate, remaining, weights):
+def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_kept, estimate, remaining, weights):
     """`ridge_groups` for white noise in three channels, along the axes of each group's own colours.
 
     noisy, current, pilot, estimate, remaining: (3, h, w) float32, remaining (0, h, w) where it is not wanted;
-    sigmas: (3,). In units of the noise the channels are turned to the principal axes of the pilot's patches, worked on
-    one by one, and turned back. Where P P' has a trace below FAINT times the penalty, only the group mean is kept: it
-    would be damped to nearly nothing.
+    sigmas: (3,); strength: as there. In units of the noise the channels are turned to the principal axes of the pilot's
+    patches, worked on one by one, and turned back. Where P P' has a trace below FAINT times the penalty, only the group
+    mean is kept: it would be damped to nearly nothing.
     All channels have the weight 1 / sqrt(1 + r), r the mean over the axes.
     """
     n = side * side
@@ -548,12 +572,12 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, noise_kept, estim
             for j in range(3):
                 power += (np.float32(axes[j, i]) * shares[j]) ** 2
             trace = np.float32(moments[i, i])
-            penalty = max(np.float32(n) * power, LEAST_RIDGE * trace)
+            penalty = max(strength[0] * np.float32(n) * power, LEAST_RIDGE * trace)
             excess += trace / (np.float32(3 * n) * penalty)
             if trace > FAINT * penalty:
                 combine_axis(patches, axes[:, i], penalty, n, turned, system, combined, colours)
         weight = np.float32(1) / np.sqrt(np.float32(1) + excess)
-        known = means, shares, sigmas, noise_kept, weight, side, corners
+        known = means, strength[1], shares, sigmas, noise_kept, weight, side, corners
         scatter_colours(colours, patches, *known, estimate, remaining)
         for k in range(size):
             flat_weights[corners[k]] += weight
