@@ -184,26 +184,25 @@ class GroupSettings:
         check_sigma(sigma)
         chosen = next(settings for highest, settings in _BY_SIGMA if sigma <= highest)
         if channels > 1:
-            guide_noise = COLOUR_GUIDE * chosen.get("guide_noise", cls.guide_noise)
-            chosen = {"stride": COLOUR_STRIDE} | chosen | {"guide_noise": guide_noise}
+            chosen = chosen | _COLOUR | {"guide_noise": COLOUR_GUIDE * chosen.get("guide_noise", cls.guide_noise)}
         return cls(**(chosen | changes))
 
 
 COLOUR_GUIDE = 0.25  # of the noise put back to find groups: distances over three channels hide less of it
-COLOUR_STRIDE = 6  # colour gains less by a dense grid than it costs
 
+_COLOUR = {"stride": 6, "window_radius": 19, "overshoot": 0.1}  # colour gains less by more than it costs
 _BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: what differs from the defaults
-    (7, {"passes": 5, "guide_noise": 1.0, "noise_kept": 0.85}),
-    (12, {"guide_noise": 1.0, "noise_kept": 0.8}),
-    (18, {"guide_noise": 0.5, "noise_kept": 0.8}),
-    (35, {}),
+    (7, {"window_radius": 23, "passes": 5, "guide_noise": 1.0, "noise_kept": 0.8}),
+    (12, {"window_radius": 23, "guide_noise": 1.0, "noise_kept": 0.8}),
+    (18, {"window_radius": 23, "guide_noise": 0.5, "noise_kept": 0.8}),
+    (35, {"window_radius": 21}),
     (
         70,
         {"patch_size": 7, "stride": 6, "guide_noise": 0.1, "noise_kept": 0.7, "pilot_noise": 0.15, "overshoot": 0.1},
     ),
     (
         math.inf,
-        {"patch_size": 8, "stride": 7, "group": 96, "passes": 5, "guide_noise": 0.05, "noise_kept": 0.65}
+        {"patch_size": 8, "stride": 6, "group": 96, "passes": 5, "guide_noise": 0.05, "noise_kept": 0.65}
         | {"pilot_noise": 0.0, "mean_penalty": 0.0, "overshoot": 0.1},
     ),
 )
