@@ -301,8 +301,10 @@ def ridge_pass(
     from dstl_cli.patches.kernels.grouped import ridge_groups
 
     side, deviation = groups.patch_size, np.float32(noise.deviation())
-    strength, left = _strength(removal)
     white = whitening(side, noise)
+    if white.size:  # little of coloured noise is in the mean patch's deviations, and how much depends on the overlaps
+        removal = replace(removal, mean_penalty=0.0)
+    strength, left = _strength(removal)
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot, *levels = parts

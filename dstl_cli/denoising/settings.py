@@ -114,20 +114,20 @@ class GroupSettings:
     first_stride: int = 4  # pixels from one reference patch to the next in the first stage
     first_group: int = 16  # patches in a group of the first stage, at most; a power of two is used
     threshold: float = 2.6  # in deviations of a coefficient's noise
-    chroma_threshold: float = 3.4  # the same for all channels but the first: they are smoother
+    chroma_threshold: float = 4.0  # the same for all channels but the first: they are smoother
     patch_size: int = 6  # of the passes, as all that follow
-    stride: int = 6  # at most the size of the patches
+    stride: int = 5  # at most the size of the patches
     group: int = 64
     passes: int = 6
     matchings: int = 3  # the first passes find groups, on a shifted grid each; the others use the last two in turn
     grid_shift: int = 2
     size_steps: tuple[int, ...] = (1, -1, 0)  # by what the patches of each matching are larger than patch_size
-    noise_kept: float = 0.7  # share of the noise that would be left by a pass before the first; it falls evenly to 0
+    noise_kept: float = 0.75  # share of the noise that would be left by a pass before the first; it falls evenly to 0
     guide_noise: float = 0.2  # share of the noise put back into the first result to find the groups of the first pass
     pilot_noise: float = 0.3  # by what share the first pass takes the noise's power for larger; it falls evenly to 0
     mean_penalty: float = 0.5  # share of the noise in a group's mean patch that counts in the last `mean_passes`
     mean_passes: int = 2
-    overshoot: float = 0.1  # the result is moved on by this share of its way from the first stage's
+    overshoot: float = 0.15  # the result is moved on by this share of its way from the first stage's
 
     def __post_init__(self) -> None:
         least = {"first_stride": 1, "first_group": 2, "group": 1, "passes": 0, "matchings": 1, "grid_shift": 0}
@@ -179,23 +179,31 @@ class GroupSettings:
         return self.grid_shift * matching % self.stride_of(matching)
 
     @classmethod
-    def for_sigma(cls, sigma: float, **changes: Any) -> Self:
+    def for_sigma(cls, sigma: float, channels: int = 1, **changes: Any) -> Self:
         """The settings for noise of this deviation on the 0-255 scale, with some of them changed."""
         check_sigma(sigma)
         chosen = next(settings for highest, settings in _BY_SIGMA if sigma <= highest)
+        if channels > 1:
+            chosen = chosen | _COLOUR | {"guide_noise": COLOUR_GUIDE * chosen.get("guide_noise", cls.guide_noise)}
         return cls(**(chosen | changes))
 
 
+COLOUR_GUIDE = 0.25  # of the noise put back to find groups: distances over three channels hide less of it
+
+_COLOUR = {"stride": 6, "window_radius": 19, "overshoot": 0.1}  # colour gains less by more than it costs
 _BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: what differs from the defaults
-    (7, {"passes": 5, "guide_noise": 1.0}),
-    (12, {"guide_noise": 1.0}),
-    (18, {"guide_noise": 0.5}),
-    (35, {}),
-    (70, {"patch_size": 7, "guide_noise": 0.1, "pilot_noise": 0.15}),
+    (7, {"window_radius": 23, "passes": 5, "guide_noise": 1.0, "noise_kept": 0.8}),
+    (12, {"window_radius": 23, "guide_noise": 1.0, "noise_kept": 0.8}),
+    (18, {"window_radius": 23, "guide_noise": 0.5, "noise_kept": 0.8}),
+    (35, {"window_radius": 21}),
+    (
+        70,
+        {"patch_size": 7, "stride": 6, "guide_noise": 0.1, "noise_kept": 0.7, "pilot_noise": 0.15, "overshoot": 0.1},
+    ),
     (
         math.inf,
-        {"patch_size": 8, "stride": 7, "group": 96, "passes": 5, "guide_noise": 0.05, "noise_kept": 0.65}
-        | {"pilot_noise": 0.0},
+        {"patch_size": 8, "stride": 6, "group": 96, "passes": 5, "guide_noise": 0.05, "noise_kept": 0.65}
+        | {"pilot_noise": 0.0, "mean_penalty": 0.0, "overshoot": 0.1},
     ),
 )
 
@@ -217,7 +225,7 @@ class BestSettings(PictureLearning):
 
     def resolved(self, sigmas: Sequence[float], patch_size: int) -> Self:
         """With the groups for this noise."""
-        return replace(self, groups=self.groups or GroupSettings.for_sigma(max(sigmas)))
+        return replace(self, groups=self.groups or GroupSettings.for_sigma(max(sigmas), len(sigmas)))
 
 
 def matched_error_scale(patch_size: int) -> float:

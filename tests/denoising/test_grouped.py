@@ -104,24 +104,33 @@ def test_products(inner: int, count: int, width: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "part", "width"), [(4, 4, 1), (8, 4, 7), (72, 36, 64)])
-def test_gram(count: int, part: int, width: int) -> None:
-    rows = np.random.default_rng(count).standard_normal((count, width)).astype(np.float32)
+def test_inner_products(count: int, part: int, width: int) -> None:
+    rng = np.random.default_rng(count)
+    left, right = (rng.standard_normal((size, width)).astype(np.float32) for size in (part, count))
     out = np.full((part, count), np.nan, dtype=np.float32)
-    kernels.gram(rows, out)
+    expected = left.astype(float) @ right.astype(float).T
+    kernels.inner_products(left, right, True, out)
     upper = np.triu_indices(part, 0, count)
-    expected = rows[:part].astype(float) @ rows.astype(float).T
     np.testing.assert_allclose(out[upper], expected[upper], rtol=0, atol=1e-4)
+    kernels.inner_products(left, right, False, out)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("size", [4, 8, 36, 52, 64])
-def test_solve(size: int) -> None:
+@pytest.mark.parametrize(("size", "width"), [(4, 1), (8, 8), (36, 64), (52, 7), (64, 96)])
+def test_combinations_and_their_elimination(size: int, width: int) -> None:
     rng = np.random.default_rng(size)
     root = rng.standard_normal((size, size))
-    matrix, right = root @ root.T + size * np.eye(size), rng.standard_normal((size, size))
-    system = np.hstack((matrix, right)).astype(np.float32)
+    matrix = root @ root.T + size * np.eye(size)
+    pilot, current = (rng.standard_normal((size, width)).astype(np.float32) for _ in range(2))
+    expected = current.astype(float) @ pilot.T @ np.linalg.solve(matrix, pilot)
+    system = matrix.astype(np.float32)
     system[np.tril_indices(size, -1)] = np.nan  # not looked at
-    kernels.solve(system)
-    np.testing.assert_allclose(system[:, size:], np.linalg.solve(matrix, right), rtol=0, atol=1e-4)
+    rows, out, products = pilot.copy(), np.empty_like(pilot), np.empty((size, size), np.float32)
+    kernels.combine(rows, current, system, products, out)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+    lower = np.linalg.cholesky(matrix)
+    np.testing.assert_allclose(np.diag(system), np.diag(lower) ** 2, rtol=1e-4)
+    np.testing.assert_allclose(rows, np.diag(lower)[:, None] * np.linalg.solve(lower, pilot), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -658,8 +667,13 @@ def test_settings_for_any_noise(sigma: float) -> None:
     assert scales == sorted(scales, reverse=True)
     assert scales[-1] >= 1
     damped = [config.removal(number).mean_penalty > 0 for number in range(config.passes)]
-    assert damped == [False] * (config.passes - config.mean_passes) + [True] * config.mean_passes
+    late = config.mean_passes if config.mean_penalty else 0
+    assert damped == [False] * (config.passes - late) + [True] * late
     assert GroupSettings.for_sigma(sigma, group=5).group == 5
+    colour = GroupSettings.for_sigma(sigma, 3)
+    assert colour.guide_noise < config.guide_noise
+    assert colour.stride >= config.stride
+    assert GroupSettings.for_sigma(sigma, 3, stride=1, guide_noise=1.0).guide_noise == 1.0
 
 
 def test_settings_refuse_bad_noise() -> None:

@@ -14,7 +14,6 @@ FAST = {"reassoc", "contract", "nsz"}  # sums may be reordered; infinities and N
 
 FAR = np.float32(3e38)  # the distance of patches that are not in the picture
 NEAREST = np.float32(-1)  # the distance of the reference patch to itself: before all others
-LARGEST_BITS = np.int32(0x7F800000)  # above those of any finite float
 LEAST_RIDGE = np.float32(1e-6)  # a matrix' diagonal is raised by at least this share of its trace: float32 solves it
 LEAST_NOISE = np.float32(1e-3)  # a pass has at least this share of the noise to remove
 FAINT = np.float32(0.3)  # an axis of colours with less than this share of its penalty is left at the group's mean
@@ -26,24 +25,30 @@ def squared_distances(planes, first, second, width, side, count, columns, out):
     """Fill out[x] with the squared distance of the patches at first + x and second + x, x < count.
 
     planes: (channels, h * w). The column sums of squared differences serve all pairs; `columns` is scratch for
-    count + side - 1 of them.
+    count + side - 1 of them. Two rows and two columns at a time: sums are read and written half as often.
     """
     for x in range(count + side - 1):
         columns[x] = 0
     for channel in range(planes.shape[0]):
         flat = planes[channel]
-        for i in range(side):
-            a = np.uint64(first + i * width)
-            b = np.uint64(second + i * width)
+        for i in range(0, side - 1, 2):
+            a, b = np.uint64(first + i * width), np.uint64(second + i * width)
+            c, d = np.uint64(first + (i + 1) * width), np.uint64(second + (i + 1) * width)
+            for x in range(count + side - 1):
+                u = np.uint64(x)
+                upper, lower = flat[a + u] - flat[b + u], flat[c + u] - flat[d + u]
+                columns[x] += upper * upper + lower * lower
+        if side % 2:
+            a, b = np.uint64(first + (side - 1) * width), np.uint64(second + (side - 1) * width)
             for x in range(count + side - 1):
                 u = np.uint64(x)
                 difference = flat[a + u] - flat[b + u]
                 columns[x] += difference * difference
     for x in range(count):
-        out[x] = 0
-    for j in range(side):
+        out[x] = columns[np.uint64(x)] if side % 2 else np.float32(0)
+    for j in range(side % 2, side, 2):
         for x in range(count):
-            out[x] += columns[np.uint64(x + j)]
+            out[x] += columns[np.uint64(x + j)] + columns[np.uint64(x + j + 1)]
 
 
 @compiled()
@@ -51,11 +56,14 @@ def smallest(bits, wanted, chosen):
     """Fill `chosen` with the indices of the `wanted` smallest entries, in order; ties: the lower index.
 
     bits: floats read as int32. Those of floats from 0 on are in the floats' order, those below 0 are before them; so
-    the largest chosen one is found by bisection.
+    the largest chosen one is found by bisection, or a bound between it and the next.
     """
     low = np.int32(-1)
-    high = LARGEST_BITS
-    while high - low > 1:
+    high = low
+    for i in range(wanted):
+        high = max(high, bits[i])  # as many are not above it: a bound
+    below = wanted + 1
+    while high - low > 1 and below != wanted:
         middle = low + (high - low) // 2
         below = 0
         for i in range(bits.size):
@@ -69,7 +77,7 @@ def smallest(bits, wanted, chosen):
         ties -= bits[i] < high
     k = 0
     for i in range(bits.size):
-        if bits[i] < high or (bits[i] == high and ties > 0):
+        if bits[i] <= high and (bits[i] < high or ties > 0):
             ties -= bits[i] == high
             chosen[k] = i
             k += 1
@@ -189,17 +197,17 @@ def multiply(left, first, rows, out):
 
 
 @compiled(fastmath=FAST)
-def gram(rows, out):
-    """Fill out[i, j] with the product of rows i and j, for i < len(out) and j >= i; all are multiples of 4.
+def inner_products(left, right, upper, out):
+    """Fill out[i, j] with the product of left[i] and right[j], where `upper` only for j >= i; all are multiples of 4.
 
     Eight products at a time, while the rows are in the registers.
     """
-    count, width = rows.shape
-    flat = rows.ravel()
+    count, width = right.shape
+    flat_left, flat = left.ravel(), right.ravel()
     for i in range(0, out.shape[0], 2):
         p0 = np.uint64(i * width)
         p1 = np.uint64((i + 1) * width)
-        for j in range(i // 4 * 4, count, 4):
+        for j in range(i // 4 * 4 if upper else 0, count, 4):
             r0 = np.uint64(j * width)
             r1 = np.uint64((j + 1) * width)
             r2 = np.uint64((j + 2) * width)
@@ -207,7 +215,7 @@ def gram(rows, out):
             a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = np.float32(0)
             for k in range(width):
                 u = np.uint64(k)
-                x, y = flat[p0 + u], flat[p1 + u]
+                x, y = flat_left[p0 + u], flat_left[p1 + u]
                 a0 += x * flat[r0 + u]
                 a1 += x * flat[r1 + u]
                 a2 += x * flat[r2 + u]
@@ -221,41 +229,46 @@ def gram(rows, out):
 
 
 @compiled(fastmath=FAST)
-def solve(system):
-    """Turn [S | M] into [. | S^-1 M], in place. S: m x m, symmetric and positive definite, m a multiple of 4.
+def eliminate(system, rows):
+    """Turn rows (m, K) into L^-1 rows, in place, of system = L D L', L unit lower triangular; D becomes its diagonal.
 
-    Gaussian elimination without pivoting, four rows at a time; only the upper half of S is read: by symmetry row i
-    is rid of column b by S[b, i] / S[b, b] times row b.
+    system: (m, m), symmetric and positive definite, m a multiple of 4, used up. Gaussian elimination without pivoting,
+    four rows at a time; only the upper half is read: by symmetry row i is rid of column b by S[b, i] / S[b, b] times
+    row b.
     """
-    m, width = system.shape
-    flat = system.ravel()
+    m, width = rows.shape
+    flat, flat_rows = system.ravel(), rows.ravel()
     for c in range(0, m, 4):
         for a in range(c, c + 4):
             for b in range(c, a):
                 factor = system[b, a] / system[b, b]
-                for j in range(a, width):
+                for j in range(a, m):
                     system[a, j] -= factor * system[b, j]
+                for j in range(width):
+                    rows[a, j] -= factor * rows[b, j]
         r0, r1 = np.float32(-1) / system[c, c], np.float32(-1) / system[c + 1, c + 1]
         r2, r3 = np.float32(-1) / system[c + 2, c + 2], np.float32(-1) / system[c + 3, c + 3]
         for i in range(c + 4, m, 2):
             k = i + 1
             upper = system[c, i] * r0, system[c + 1, i] * r1, system[c + 2, i] * r2, system[c + 3, i] * r3
             lower = system[c, k] * r0, system[c + 1, k] * r1, system[c + 2, k] * r2, system[c + 3, k] * r3
-            add_rows(flat, i * width, k * width, flat, c * width, width, i, width, upper, lower)
-    for c in range(m - 4, -1, -4):
-        for a in range(c + 3, c - 1, -1):
-            for b in range(a + 1, c + 4):
-                factor = system[a, b]
-                for j in range(m, width):
-                    system[a, j] -= factor * system[b, j]
-            reciprocal = np.float32(1) / system[a, a]
-            for j in range(m, width):
-                system[a, j] *= reciprocal
-        for i in range(0, c, 2):
-            k = i + 1
-            upper = -system[i, c], -system[i, c + 1], -system[i, c + 2], -system[i, c + 3]
-            lower = -system[k, c], -system[k, c + 1], -system[k, c + 2], -system[k, c + 3]
-            add_rows(flat, i * width, k * width, flat, c * width, width, m, width, upper, lower)
+            add_rows(flat, i * m, k * m, flat, c * m, m, i, m, upper, lower)
+            add_rows(flat_rows, i * width, k * width, flat_rows, c * width, width, 0, width, upper, lower)
+
+
+@compiled(fastmath=FAST)
+def combine(pilot, current, system, products, out):
+    """out = Y P' S^-1 P of P, the pilot, and Y, current: (m, K); S the system (m, m). P becomes L^-1 P, S is used up.
+
+    With S = L D L' this is (Y Z') D^-1 Z, Z = L^-1 P. products: (m, m) is scratch.
+    """
+    eliminate(system, pilot)
+    inner_products(pilot, current, False, products)
+    for i in range(len(products)):
+        reciprocal = np.float32(1) / system[i, i]
+        for j in range(len(products)):
+            products[i, j] *= reciprocal
+    multiply(products, 0, pilot, out)
 
 
 @compiled(fastmath=FAST)
@@ -384,7 +397,7 @@ def ridge_groups(
     size = groups.shape[1]
     patches = np.zeros((2 * m, size), np.float32)  # P above Y
     means = np.empty(2 * m, np.float32)
-    system = np.empty((m, 2 * m), np.float32)  # [P P' | P Y']
+    system, products = np.empty((m, m), np.float32), np.empty((m, m), np.float32)
     clean = np.empty((m, size), np.float32)
     weighted = np.empty((2 * m, size), np.float32) if flat_factors.size else patches
     for g in range(groups.shape[0]):
@@ -402,9 +415,10 @@ def ridge_groups(
         if flat_factors.size:
             for k in range(size):
                 weight = np.sqrt(power) / flat_factors[corners[k]]
-                for j in range(2 * m):
+                for j in range(m):
                     weighted[j, k] = weight * patches[j, k]
-        gram(weighted, system)
+                    weighted[m + j, k] = weight * weight * patches[m + j, k]
+        inner_products(weighted[:m], weighted[:m], True, system)
         trace = np.float32(0)
         for j in range(m):
             trace += system[j, j]
@@ -413,8 +427,7 @@ def ridge_groups(
         for j in range(m):
             system[j, j] += penalty
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
-        solve(system)
-        multiply(system, m, patches[:m], clean)
+        combine(patches[:m], weighted[m:], system, products, clean)
         damp_mean(means, n, strength[1] * power / np.float32(size))
         kept = noise_kept / t
         for j in range(n):
@@ -490,21 +503,20 @@ def gather_colours(noisy, current, pilot, corners, side, sigmas, patches, means,
 
 
 @compiled(fastmath=FAST)
-def combine_axis(patches, axis, penalty, n, turned, system, combined, colours):
+def combine_axis(patches, axis, penalty, n, turned, system, products, combined, colours):
     """Add to `colours` (3, m, K) Y P' (P P' + penalty I)^-1 P of the patches (3, 2 m, K) along an axis (3,).
 
-    turned: (2 m, K), system: (m, 2 m) and combined: (m, K) are scratch.
+    turned: (2 m, K), system and products: (m, m), and combined: (m, K) are scratch.
     """
     a, b, c = np.float32(axis[0]), np.float32(axis[1]), np.float32(axis[2])
     for j in range(turned.shape[0]):
         for k in range(turned.shape[1]):
             turned[j, k] = a * patches[0, j, k] + b * patches[1, j, k] + c * patches[2, j, k]
     m = combined.shape[0]
-    gram(turned, system)
+    inner_products(turned[:m], turned[:m], True, system)
     for j in range(m):
         system[j, j] += penalty
-    solve(system)
-    multiply(system, m, turned[:m], combined)
+    combine(turned[:m], turned[m:], system, products, combined)
     for j in range(n):
         for k in range(turned.shape[1]):
             colours[0, j, k] += a * combined[j, k]
@@ -555,7 +567,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
     shares = np.empty(3, np.float32)
     moments, axes = np.empty((3, 3)), np.empty((3, 3))
     turned = np.empty((2 * m, size), np.float32)
-    system = np.empty((m, 2 * m), np.float32)
+    system, products = np.empty((m, m), np.float32), np.empty((m, m), np.float32)
     combined = np.empty((m, size), np.float32)
     colours = np.empty((3, m, size), np.float32)
     flat_weights = weights.ravel()
@@ -575,7 +587,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
             penalty = max(strength[0] * np.float32(n) * power, LEAST_RIDGE * trace)
             excess += trace / (np.float32(3 * n) * penalty)
             if trace > FAINT * penalty:
-                combine_axis(patches, axes[:, i], penalty, n, turned, system, combined, colours)
+                combine_axis(patches, axes[:, i], penalty, n, turned, system, products, combined, colours)
         weight = np.float32(1) / np.sqrt(np.float32(1) + excess)
         known = means, strength[1], shares, sigmas, noise_kept, weight, side, corners
         scatter_colours(colours, patches, *known, estimate, remaining)
