@@ -490,9 +490,9 @@ def spread(weights: Floats, side: int) -> Floats:
 def reference_grids(shape: tuple[int, int], first_side: int, settings: GroupSettings) -> list[ReferenceGrid]:
     """The grid of the first stage and those of the passes that look for groups, for a picture of this shape."""
     radius = settings.window_radius
-    first = _room(shape, first_side, radius, settings.first_group)
+    first = _room(shape, first_side, settings.first_radius, settings.first_group)
     power_of_two = 1 << (first.bit_length() - 1)
-    return [ReferenceGrid(first_side, settings.first_stride, 0, radius, power_of_two)] + [
+    return [ReferenceGrid(first_side, settings.first_stride, 0, settings.first_radius, power_of_two)] + [
         ReferenceGrid(
             side := settings.patch_size_of(number),
             settings.stride_of(number),

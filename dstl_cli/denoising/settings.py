@@ -111,6 +111,7 @@ class GroupSettings:
     """
 
     window_radius: int = 19  # similar patches are at most this far away, in rows and in columns
+    first_radius: int = 19  # the same in the first stage
     first_stride: int = 4  # pixels from one reference patch to the next in the first stage
     first_group: int = 16  # patches in a group of the first stage, at most; a power of two is used
     threshold: float = 2.6  # in deviations of a coefficient's noise
@@ -137,7 +138,9 @@ class GroupSettings:
         for name in ("threshold", "chroma_threshold", "mean_penalty"):
             value = getattr(self, name)
             require(0 <= value < math.inf, f"{name} must be finite and at least 0, not {value}.")
-        require(1 <= self.window_radius <= 64, f"window_radius must be between 1 and 64, not {self.window_radius}.")
+        for name in ("window_radius", "first_radius"):
+            value = getattr(self, name)
+            require(1 <= value <= 64, f"{name} must be between 1 and 64, not {value}.")
         check_patching(self.patch_size, self.stride)
         require(0 <= self.noise_kept < 1, f"noise_kept must be at least 0 and below 1, not {self.noise_kept}.")
         for name in ("guide_noise", "pilot_noise", "overshoot"):
@@ -213,6 +216,7 @@ class BestSettings(PictureLearning):
     """Groups of similar patches: a first stage with a transform learnt on the picture, then ridge passes."""
 
     patch_size: int = 8  # of the first stage
+    train_patches: int = 12_000  # groups hold most of what more of them teach
     groups: GroupSettings | None = None  # None: by the noise
 
     def __post_init__(self) -> None:

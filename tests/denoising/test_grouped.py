@@ -629,6 +629,7 @@ def test_a_flat_spectrum_is_worked_on_as_white_noise(camera: NDArray[np.uint8]) 
 
 BAD_SETTINGS: dict[str, list[Any]] = {
     "window_radius": [0, 65],
+    "first_radius": [0, 65],
     "first_stride": [0],
     "first_group": [1],
     "threshold": [-0.1, float("nan")],
