@@ -19,7 +19,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 TEXTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 ALL_TEXTS = sorted({*TEXTS, *PROJECT.glob("*.md"), *PROJECT.glob("*/*.md")})
 GIVEN_BY_TYPER = {"--install-completion", "--show-completion", "--help"}
-OF_OTHER_PROGRAMS = {"--upgrade", "--editable", "--durations", "--large", "--size"}  # pip, pytest, benchmarks
+OF_OTHER_PROGRAMS = {"--upgrade", "--editable", "--durations"}  # pip, pytest
+OF_OTHER_PROGRAMS |= {"--large", "--size", "--megapixels", "--only"}  # benchmarks
 
 
 def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
