@@ -20,7 +20,7 @@ from dstl_cli.picture.crop import check_part
 from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.planes import Box
-from dstl_cli.pixels.source import PixelSource, bands
+from dstl_cli.pixels.source import ArraySource, PixelSource, bands
 from dstl_cli.report.sheet import Tile, draw_sheet
 from dstl_cli.run.files import PageSource
 
@@ -29,6 +29,7 @@ Floats = NDArray[np.float64]
 
 STRENGTHS = (0.5, 1.0, 1.5)
 SIDE = 192  # of the part that is chosen
+NEAR = 64  # pixels around the part that `best` gets: with those beyond, no pixel changes by more than a grey level
 CELL = 16  # pixels of a side of the squares that are flat, detailed or neither ...
 BLOCK = 4  # ... judged by the means of such blocks, in which there is less noise
 FLAT, DETAILED = 1.5, 3.0  # times the deviation of block means in the flattest cells
@@ -68,7 +69,8 @@ def make_preview(
 ) -> PreviewMade:
     """Write the sheet of the first page of a picture; part: what is shown, else the most telling place.
 
-    The noise is estimated once and on the whole page, so that each tile is the part of what `dstl denoise` gives.
+    The noise is estimated once and on the whole page, so that each tile is the part of what `dstl denoise` gives;
+    that of `best` but for a grey level here and there, see `denoised_part`.
     """
     start = perf_counter()
     picture = read_picture(path, name=name)
@@ -101,7 +103,8 @@ def make_preview(
 
 def variants(request: Request) -> list[Variant]:
     """The strengths at the quality that was asked for, and the qualities at strength 1."""
-    found = [Variant(f"strength {value:g}", replace(request, strength=value)) for value in STRENGTHS]
+    strengths = [request if value == request.strength else replace(request, strength=value) for value in STRENGTHS]
+    found = [Variant(f"strength {own.strength:g}", own) for own in strengths]
     for entry in QUALITIES:
         if not entry.preset:
             own = request.quality.name == entry.name
@@ -124,17 +127,28 @@ def _denoised(
     parts: list[Pixels] = []
     requests = [variant.request for variant in wanted]
     for number, request in enumerate(requests):
-        plan = survey(source, noise, request, depth=source.depth, seen=seen)
+        asked_before = next((plan for plan, other in zip(plans, requests, strict=False) if other is request), None)
+        plan = asked_before or survey(source, noise, request, depth=source.depth, seen=seen)
         twin = next((i for i, other in enumerate(plans) if _makes_the_same(other, plan)), None)
         if twin is None:
-            rows = denoised_rows(source, plan, request.jobs, memory=request.memory, part=box)
-            parts.append(np.concatenate([pixels for _, pixels in rows]))
+            parts.append(denoised_part(source, plan, box, request))
         else:
             parts.append(parts[twin])
         plans.append(plan)
         if progress is not None:
             progress((number + 1) / len(requests))
     return plans, parts
+
+
+def denoised_part(source: PixelSource, plan: Plan, box: Box, request: Request) -> Pixels:
+    """A part of the denoised picture; where the quality looks far, from the pixels near it, which changes it little."""
+    cut = plan.cut_near(box, NEAR)
+    if cut is not None:
+        plan, near = cut
+        source = ArraySource(source.window(near))
+        box = Box(box.top - near.top, box.left - near.left, box.bottom - near.top, box.right - near.left)
+    rows = denoised_rows(source, plan, request.jobs, memory=request.memory, part=box)
+    return np.concatenate([pixels for _, pixels in rows])
 
 
 def _makes_the_same(first: Plan, second: Plan) -> bool:
