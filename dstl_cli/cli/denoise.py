@@ -20,9 +20,9 @@ from dstl_cli.learning.methods import METHODS
 if TYPE_CHECKING:
     from dstl_cli.denoising.pipeline import DenoiseRecord
     from dstl_cli.denoising.survey import Request
-    from dstl_cli.noise.model import NoiseModel
     from dstl_cli.pixels.planes import Box
     from dstl_cli.run.files import DenoisedFile, DenoiseRun
+    from dstl_cli.run.noise import NoiseFile
 
 QUALITY_HELP = f"How much work it may be. {options.in_words(entry for entry in QUALITIES if not entry.preset)}"
 JPEG_HELP = "Quality of JPEG outputs (no effect on others); colours: 4:4:4 from 90 on, 4:2:0 below."
@@ -199,7 +199,7 @@ def _check_preview(
 
 def _draw_preview(
     inputs: Sequence[str],
-    noise: "float | NoiseModel | None",
+    noise: "float | NoiseFile | None",
     request: "Request",
     part: "Box | None",
     sheet: Path,

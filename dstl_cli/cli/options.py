@@ -21,8 +21,8 @@ from dstl_cli.transforms.canonical import CANONICAL
 
 if TYPE_CHECKING:
     from dstl_cli.denoising.survey import Request
-    from dstl_cli.noise.model import NoiseModel
     from dstl_cli.pixels.planes import Box
+    from dstl_cli.run.noise import NoiseFile
 
 Made = TypeVar("Made")
 EVERYDAY, FILES, LEARNING, EXPERTS, OUTPUT = "Everyday", "Folders and files", "Learning", "Experts", "What is said"
@@ -139,7 +139,7 @@ def chosen_memory(most: str | None, scratch: Path | None) -> Memory:
     return Memory(int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")), scratch)
 
 
-def chosen_noise(sigma: str, noise: str) -> "float | NoiseModel | None":
+def chosen_noise(sigma: str, noise: str) -> "float | NoiseFile | None":
     """The noise that is told: the deviation of white noise or a model from a file; None where it is to be found."""
     deviation = parse_sigma(sigma)
     if noise in ("auto", "white", "poisson", "shared"):
@@ -152,9 +152,10 @@ def chosen_noise(sigma: str, noise: str) -> "float | NoiseModel | None":
         raise UsageProblem(f"--noise takes {takes}, not {noise!r}.")
     if deviation is not None:
         raise UsageProblem("--sigma and --noise both tell the noise; give one of them.")
-    from dstl_cli.run.noise import load_noise
+    from dstl_cli.run.noise import NoiseFile, load_noise_file
 
-    return load_noise(path)
+    model, made_from = load_noise_file(path)
+    return NoiseFile(display_name(path), model, made_from.get("units"))
 
 
 def parse_crop(text: str | None) -> "Box | None":

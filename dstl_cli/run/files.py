@@ -33,6 +33,7 @@ from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_w
 from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.planes import Box
+from dstl_cli.run.noise import NoiseFile, noise_for
 from dstl_cli.transforms.files import TransformFile, save_transform
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class DenoiseRun:
     found: Selection
     todo: Sequence[Job]
     done_before: Sequence[Job]
-    noise: float | NoiseModel | None
+    noise: float | NoiseModel | NoiseFile | None
     request: Request
     save_transform: Path | None
     strip: bool
@@ -139,7 +140,7 @@ class DenoiseRun:
         self.records.append(dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts)
         return self.records[-1]
 
-    def noise_of(self, job: Job, page: int) -> float | NoiseModel | None:
+    def noise_of(self, job: Job, page: int) -> float | NoiseModel | NoiseFile | None:
         """What is known of the noise of a page."""
         return self.noise if self.shared is None else self.shared.model_of(job.source, page)
 
@@ -238,7 +239,7 @@ class PictureWork:
         compare = self._opened(_derived(result, "comparison", 3), job.compare) if job.compare else None
         for index in range(len(picture.specs)):
             source = PageSource(picture, index)
-            noise = run.noise_of(job, index)
+            noise = noise_for(run.noise_of(job, index), source.depth)
             plan = survey(source, noise, self.request, depth=source.depth, hints=source.hints)
             if index == 0 and run.save_transform is not None and plan.transform is None:
                 kept = display_name(run.save_transform)

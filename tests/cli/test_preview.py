@@ -6,7 +6,7 @@ from typing import Any
 import imageio.v3 as iio
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 from running import Pixels, refused, run, run_process, scene
 from skimage import data
 
@@ -16,7 +16,7 @@ from dstl_cli.noise.synthetic import add_noise, add_poisson_noise, photograph
 from dstl_cli.pixels.planes import Box
 from dstl_cli.pixels.source import ArraySource
 from dstl_cli.report.sheet import LINE, MARGIN, enlargement
-from dstl_cli.run.preview import NEAR, SIDE, block_means, denoised_part, shown_range, telling_box, to_bytes
+from dstl_cli.run.preview import NEAR, SIDE, block_means, denoised_part, shown_range, telling_box, to_bytes, upright
 
 PLACES = [0, 1, 2, 3, 5, 6, 7]  # of the tiles in two rows of four: noisy, three strengths, three qualities
 
@@ -185,6 +185,26 @@ def test_the_real_program_draws_the_same_sheet_again(tmp_path: Path) -> None:
     with Image.open(tmp_path / "a.png") as sheet:
         assert 1600 <= sheet.size[0] <= 2400
     refused(run("denoise", source, "--preview", tmp_path / "a.png"), 2, "a.png exists", "--force")
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_upright_is_what_pillow_makes_of_an_orientation(orientation: int) -> None:
+    pixels = scene((5, 7, 3))
+    stored = Image.fromarray(pixels)
+    stored.getexif()[274] = orientation
+    np.testing.assert_array_equal(upright(pixels, orientation), np.asarray(ImageOps.exif_transpose(stored)))
+
+
+def test_the_sheet_is_upright_and_the_part_is_counted_as_stored(tmp_path: Path) -> None:
+    source, sheet = tmp_path / "turned.png", tmp_path / "sheet.png"
+    exif = Image.Exif()
+    exif[274] = 6
+    Image.fromarray(scene((90, 120))).save(source, exif=exif)
+    assert run("denoise", source, "--crop", "20,10,60,50", "--preview", sheet).code == 0
+    tiles = tiles_of(sheet, (60, 50))
+    np.testing.assert_array_equal(tiles[0], np.dstack([np.rot90(scene((90, 120))[10:60, 20:80], -1)] * 3))
+    assert run("denoise", source, "--crop", "20,10,60,50", "-o", tmp_path / "part.png").code == 0
+    np.testing.assert_array_equal(tiles[2][..., 0], np.rot90(iio.imread(tmp_path / "part.png", rotate=False), -1))
 
 
 def test_a_picture_without_noise_has_no_sheet(tmp_path: Path) -> None:
