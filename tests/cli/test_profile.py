@@ -319,7 +319,10 @@ def test_a_noise_model_is_told_and_drawn(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("made_of", ["uint8", "float32"])
 def test_a_model_in_other_units_than_the_pictures_is_refused(made_of: str, tmp_path: Path) -> None:
     noisy = add_poisson_noise(data.camera()[:200, :200].astype(float), 2, 9, seed=0)
-    pictures: dict[str, NDArray[Any]] = {"uint8": np.clip(noisy, 0, 255).astype(np.uint8), "float32": (noisy / 255).astype(np.float32)}
+    pictures: dict[str, Pixels] = {
+        "uint8": np.clip(noisy, 0, 255).astype(np.uint8),
+        "float32": (noisy / 255).astype(np.float32),
+    }
     for name, pixels in pictures.items():
         np.save(tmp_path / f"{name}.npy", pixels)
     (other,) = set(pictures) - {made_of}
