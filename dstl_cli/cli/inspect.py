@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dstl_cli.base.names import display_name
+from dstl_cli.base.regular import open_regular
 from dstl_cli.cli import options
 from dstl_cli.cli.console import print_json, print_table, report_error, say
 from dstl_cli.cli.options import FILES, option
@@ -61,7 +62,7 @@ def _is_transform(path: Path) -> bool:
     """Whether a file is to be read as a transform: by its name, or as it begins like a .npz."""
     if path.suffix.lower() == ".npz":
         return True
-    with suppress(OSError), path.open("rb") as stream:  # what is wrong is said when it is read as a picture
+    with suppress(OSError), open_regular(path) as stream:  # what is wrong is said when it is read as a picture
         return stream.read(len(ZIP)) == ZIP
     return False
 

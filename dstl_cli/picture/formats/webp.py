@@ -16,6 +16,7 @@ Chunk = tuple[bytes, bytes]  # type, data
 
 QUALITY = 95
 LOSSLESS_EFFORT = 25  # more takes many times as long for a file that is hardly smaller
+_MOST_CHUNKS = 10_000
 _EXIF = b"Exif\x00\x00"
 _IMAGE_CHUNKS = {b"VP8 ", b"VP8L", b"ALPH"}
 _FLAGS = {b"ICCP": 0x20, b"ALPH": 0x10, b"EXIF": 0x08, b"XMP ": 0x04}
@@ -98,7 +99,7 @@ def _frame(name: str, kind: bytes, body: bytes) -> tuple[int, int, bool]:
 def _chunks(name: str, data: bytes) -> Iterator[Chunk]:
     """The chunks of a file."""
     end = 8 + int.from_bytes(data[4:8], "little")
-    position = 12
+    position, left = 12, _MOST_CHUNKS
     if len(data) < 12 or end > len(data):
         raise truncated(name)
     while position + 8 <= end:
@@ -107,6 +108,9 @@ def _chunks(name: str, data: bytes) -> Iterator[Chunk]:
             raise truncated(name)
         yield data[position : position + 4], data[position + 8 : position + 8 + length]
         position += 8 + length + (length & 1)
+        left -= 1
+        if left < 0:
+            raise damaged(name, f"it has more than {_MOST_CHUNKS} chunks")
 
 
 def _chunk(kind: bytes, body: bytes) -> bytes:
