@@ -161,7 +161,7 @@ def denoise(
     if dry_run:
         _list_plan(run)
         return
-    prepare_folders(todo, done_before)
+    prepare_folders(todo, done_before, others)
     to_stderr = "-" in inputs or any(job.output is None for job in planned)
     say = partial(tell, to_stderr=to_stderr)
     if noise == "shared":
