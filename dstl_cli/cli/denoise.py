@@ -11,7 +11,7 @@ import typer
 from dstl_cli.base.checks import NAN_CHOICES
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
-from dstl_cli.cli.console import print_json, progress_bar, report_error
+from dstl_cli.cli.console import print_json, progress_bar, report_error, tell
 from dstl_cli.cli.options import EVERYDAY, FILES, LEARNING, OUTPUT, option, setting, setting_option, with_settings
 from dstl_cli.denoising.qualities import QUALITIES
 from dstl_cli.errors import UsageProblem
@@ -161,9 +161,9 @@ def denoise(
     if dry_run:
         _list_plan(run)
         return
-    prepare_folders(todo, done_before)
+    prepare_folders(todo, done_before, others)
     to_stderr = "-" in inputs or any(job.output is None for job in planned)
-    say = partial(typer.echo, err=to_stderr)
+    say = partial(tell, to_stderr=to_stderr)
     if noise == "shared":
         _share_noise(run, say, quiet=quiet or json)
     _show(run, say, quiet=quiet or json, verbose=verbose)
@@ -219,7 +219,7 @@ def _draw_preview(
         return
     left, top, (height, width) = made.part.left, made.part.top, made.part.shape
     shown = f"--crop {left},{top},{width},{height}, {made.noise}"
-    typer.echo(f"{name} -> {display_name(sheet)}  ({shown}, {made.seconds:.2f} s)")
+    tell(f"{name} -> {display_name(sheet)}  ({shown}, {made.seconds:.2f} s)")
     for text in made.warnings:
         report_error(f"{name}: {text}")
 
@@ -233,11 +233,11 @@ def _list_plan(run: "DenoiseRun") -> None:
         report_error(sentence)
     there = [job for job in run.todo if job not in missing]
     for job in there:
-        typer.echo(f"{job.source.name} -> {', '.join([job.output_name, *map(display_name, job.extras)])}")
+        tell(f"{job.source.name} -> {', '.join([job.output_name, *map(display_name, job.extras)])}")
     for job in run.done_before:
-        typer.echo(f"{job.source.name}: done before, skipped")
+        tell(f"{job.source.name}: done before, skipped")
     skipped = f"{len(run.done_before)} done before, {run.found.skipped} other files skipped"
-    typer.echo(f"{len(there)} to denoise, {skipped}.")
+    tell(f"{len(there)} to denoise, {skipped}.")
     if problems:
         raise typer.Exit(1)
 
@@ -296,11 +296,11 @@ def _in_short(finished: "DenoisedFile", *, cropped: bool) -> str:
 
 def _show_learning(page: "DenoiseRecord") -> None:
     for record in page.history:
-        typer.echo(
+        tell(
             f"  {record.number:4d}  error {record.error:.6g}  relative {record.relative_error:.4f}  "
             f"condition {record.condition:.4f}  density {record.density:.3f}",
-            err=True,
+            to_stderr=True,
         )
     if page.transform is not None:
         made = page.transform
-        typer.echo(f"  transform  condition {made.condition:.4f}  density {made.density:.3f}", err=True)
+        tell(f"  transform  condition {made.condition:.4f}  density {made.density:.3f}", to_stderr=True)

@@ -192,8 +192,11 @@ def parse_names(text: str, option: str, known: Sequence[str] = ()) -> list[str]:
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *, force: bool) -> None:
-    """Refuse, before any work, files that cannot or must not be written; outputs: by the option that asks for them."""
-    from dstl_cli.base.atomic import identities
+    """Refuse, before any work, files that cannot or must not be written; outputs: by the option that asks for them.
+
+    What killed runs left beside them goes.
+    """
+    from dstl_cli.base.atomic import identities, remove_stale_temporaries
 
     written: dict[str, str] = {}
     sources = set().union(*map(identities, inputs))
@@ -210,12 +213,13 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *,
             raise UsageProblem(f"{option} takes a file name in a folder that exists, not {name}.")
         if path.is_file() and not force:
             raise UsageProblem(f"{name} exists; use --force to overwrite it.")
+        remove_stale_temporaries(path.parent)
 
 
 def check_plot(plot: Path | None, inputs: Iterable[Path], *, force: bool) -> None:
     """Refuse, before any work, a --plot that is no PNG or must not be written."""
     if plot is not None and plot.suffix.lower() != ".png":
-        raise UsageProblem(f"--plot takes a name that ends in .png, not {plot}.")
+        raise UsageProblem(f"--plot takes a name that ends in .png, not {display_name(plot)}.")
     check_outputs({"--plot": plot}, inputs, force=force)
 
 
