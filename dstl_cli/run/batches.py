@@ -81,7 +81,7 @@ class OnCluster:
                     yield from zip(jobs, result, strict=True)
             left = lost
         for job, reason in zip(left, reasons, strict=True):
-            yield job, DstlError(f"{job.source.name} is left out: {reason}, also when nothing else was done there.")
+            yield job, DstlError(f"{job.source.name} is left out: {reason}, also when it was tried alone.")
 
 
 @dataclass

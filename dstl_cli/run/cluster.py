@@ -107,9 +107,7 @@ class Cluster:
     def _outcome(self, future: Any) -> Any:
         """The result of a part, or why there is none."""
         try:
-            return future.result()
-        except DstlError:
-            raise
+            result = future.result()
         except CancelledError:
             gone = f"The scheduler {self.address} has gone away"
             raise DstlError(f"{gone}; the same command with --resume goes on.") from None
@@ -120,18 +118,30 @@ class Cluster:
                 raise DstlError(f"The workers cannot load dstl ({missing}); {remedy}.") from error
             died = type(error).__name__ == "KilledWorker"
             return Lost("the workers that had it died" if died else " ".join(f"{type(error).__name__} {error}".split()))
+        if isinstance(result, DstlError):
+            raise result
+        return result
 
 
-def _run(task: Task[Part, Result], part: Part, threads: int | None, version: str) -> Result:
-    """Run a part in a worker process, one at a time."""
+def _run(task: Task[Part, Result], part: Part, threads: int | None, version: str) -> Result | DstlError | Lost:
+    """Run a part in a worker process, one at a time.
+
+    Errors are results: what goes wrong where Dask sends an exception with its traceback is never heard of.
+    """
     from distributed import get_worker
 
     if version != __version__:
         both = f"A worker has dstl {__version__} and this command is {version}"
-        raise DstlError(f"{both}; install the same version on all machines.")
+        return DstlError(f"{both}; install the same version on all machines.")
     worker = get_worker()
-    with _here:
-        return task(part, Means(threads or worker.state.nthreads, worker.memory_manager.memory_limit or None))
+    means = Means(threads or worker.state.nthreads, worker.memory_manager.memory_limit or None)
+    try:
+        with _here:
+            return task(part, means)
+    except DstlError as error:
+        return error
+    except Exception as error:
+        return Lost(" ".join(f"{type(error).__name__} {error}".split()))
 
 
 @contextmanager
