@@ -8,12 +8,14 @@ import json
 import logging
 import math
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
+from multiprocessing import resource_tracker
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -180,16 +182,35 @@ def _local_workers(count: int) -> Iterator[Any]:
     """A scheduler in this process and so many worker processes of one task each."""
     import distributed
 
-    with distributed.LocalCluster(
-        n_workers=count,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address=None,
-        silence_logs=logging.CRITICAL,
-        scheduler_kwargs={"allowed_failures": 1},
-    ) as workers:
+    with _without_ctrl_c():
+        workers = distributed.LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+            scheduler_kwargs={"allowed_failures": 1},
+        )
+    with workers:
         yield workers
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Threads and processes that are begun here never hear of Ctrl-C, which a terminal sends to all of them.
+
+    This process hears of it at the end of the block, and ends the others.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # which would open the signals again where it is begun
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def scheduler_address(address: str) -> str:
