@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dstl_cli.base.names import display_name
+from dstl_cli.base.regular import open_regular
 from dstl_cli.cli import options
-from dstl_cli.cli.console import print_json, print_table, report_error, say
+from dstl_cli.cli.console import print_json, print_table, report_error, say, tell
 from dstl_cli.cli.options import FILES, option
 from dstl_cli.errors import UsageProblem, refusals
 
@@ -52,16 +53,16 @@ def inspect(
     else:
         _inspect_picture(path, plot, save_noise, force=force, json=json)
     if plot is not None and not json:
-        typer.echo(f"The plot is in {plot}.")
+        tell(f"The plot is in {plot}.")
     if save_noise is not None and not json:
-        typer.echo(f"The noise is in {display_name(save_noise)}.")
+        tell(f"The noise is in {display_name(save_noise)}.")
 
 
 def _is_transform(path: Path) -> bool:
     """Whether a file is to be read as a transform: by its name, or as it begins like a .npz."""
     if path.suffix.lower() == ".npz":
         return True
-    with suppress(OSError), path.open("rb") as stream:  # what is wrong is said when it is read as a picture
+    with suppress(OSError), open_regular(path) as stream:  # what is wrong is said when it is read as a picture
         return stream.read(len(ZIP)) == ZIP
     return False
 
@@ -204,7 +205,7 @@ def _print_channels(picture: "Picture", channels: "list[ChannelStatistics]", uni
 
 def _print_lines(path: Path, lines: Mapping[str, str]) -> None:
     """A heading and the facts under it, in two columns."""
-    typer.echo(display_name(path))
+    tell(display_name(path))
     width = max(map(len, lines))
     for key, value in lines.items():
-        typer.echo(f"  {display_name(key):{width}}  {display_name(value)}")
+        tell(f"  {display_name(key):{width}}  {display_name(value)}")

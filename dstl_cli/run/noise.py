@@ -8,6 +8,7 @@ from typing import Any
 
 from dstl_cli.base.atomic import atomic_output
 from dstl_cli.base.names import display_name
+from dstl_cli.base.regular import open_regular
 from dstl_cli.errors import DstlError, FileProblem
 from dstl_cli.noise.model import NoiseModel, model_from_json
 from dstl_cli.pixels.depth import Depth
@@ -48,7 +49,7 @@ def load_noise_file(path: Path) -> tuple[NoiseModel, dict[str, Any]]:
     """The model in a JSON file, and what the file says of how it was made."""
     name = display_name(path)
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             facts = json.loads(stream.read(MOST_BYTES))
         made = facts.get("made_from")
         return model_from_json(facts.get("noise", facts)), made if isinstance(made, dict) else {}

@@ -60,7 +60,8 @@ def resolution_tags(dpi: tuple[float, float]) -> dict[int, Entry]:
     """The tags for dots per inch, as fractions that are as close as 32 bits allow."""
     entries = {RESOLUTION_UNIT: tags.numbers(tags.SHORT, 2)}
     for tag, dots in zip((X_RESOLUTION, Y_RESOLUTION), dpi, strict=True):
-        fraction = Fraction(min(max(dots, 0.0), 2.0**32 - 1)).limit_denominator(10_000)
+        bounded = Fraction(min(max(dots, 0.0), 2.0**32 - 1))
+        fraction = bounded.limit_denominator(max(1, min(10_000, int((2**32 - 1) / max(bounded, 1)))))
         entries[tag] = tags.numbers(tags.RATIONAL, *fraction.as_integer_ratio())
     return entries
 

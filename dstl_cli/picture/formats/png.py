@@ -26,6 +26,8 @@ _SAMPLES = {GREY: 1, RGB: 3, PALETTE: 1, GREY_ALPHA: 2, RGB_ALPHA: 4}
 _KEPT_UNSAFE = {b"cHRM", b"gAMA", b"iCCP", b"sBIT", b"sRGB", b"cICP", b"mDCV", b"cLLI", b"bKGD", b"tIME"}
 _XMP_START = b"XML:com.adobe.xmp\x00"
 _LONGEST_TEXT = 64 * 2**20
+_MOST_CHUNKS, _BYTES_A_CHUNK = 10_000, 256  # so many chunks at least, and one more for so many bytes of the file
+_NAMED = 3  # damaged chunks that are named one by one
 # On filtered photographs run lengths pack as well as the full search for matches, three times as fast.
 _RUN_LENGTHS = 3
 _LONGEST_SIDE = 1_000_000
@@ -62,8 +64,9 @@ class PngHeader:
 def read(source: Source) -> Picture:
     """Read a PNG file."""
     header = _parse_header(source, source.lead(33))
-    notes: list[str] = []
-    chunks = list(_chunks(source.name, source.read(), notes))
+    damaged_kinds: list[str] = []
+    chunks = _without_more_pixels(_chunks(source.name, source.read(), damaged_kinds))
+    notes = _left_out(damaged_kinds)
     first = dict(reversed(chunks))
     if b"acTL" in first and header.depth == 16:
         raise unsupported(source.name, "is an animated PNG of 16 bits", "split it into single frames first")
@@ -80,7 +83,7 @@ def read(source: Source) -> Picture:
     alpha = header.colour in (GREY_ALPHA, RGB_ALPHA) or b"tRNS" in parts
     spec = PageSpec(header.height, header.width, 1 if grey else 3, header.dtype, int(alpha))
     extras = _extras(header, chunks, parts.get(b"PLTE", b""), spec)
-    return Picture(source.name, (spec,), lambda _: _page(source, header, parts, grey), metadata, extras, tuple(notes))
+    return Picture(source.name, (spec,), lambda _: _page(source, header, parts, grey), metadata, extras, notes)
 
 
 def _page(source: Source, header: PngHeader, parts: dict[bytes, bytes], grey: bool) -> Page:
@@ -141,11 +144,15 @@ def _parse_header(source: Source, lead: bytes) -> PngHeader:
     return header
 
 
-def _chunks(name: str, data: bytes, notes: list[str]) -> Iterator[tuple[bytes, memoryview]]:
-    """The chunks up to IEND as (type, data), checked; damaged extra chunks are left out."""
+def _chunks(name: str, data: bytes, damaged_kinds: list[str]) -> Iterator[tuple[bytes, memoryview]]:
+    """The chunks up to IEND as (type, data), checked; of damaged extra chunks the types are told instead."""
     view = memoryview(data)
     position, kind = len(SIGNATURE), b""
+    left = _MOST_CHUNKS + len(data) // _BYTES_A_CHUNK
     while kind != b"IEND":
+        left -= 1
+        if left < 0:
+            raise damaged(name, "it has too many chunks for its length")
         end = position + 12 + int.from_bytes(view[position : position + 4], "big")
         if end > len(data):
             raise truncated(name)
@@ -153,10 +160,26 @@ def _chunks(name: str, data: bytes, notes: list[str]) -> Iterator[tuple[bytes, m
         if zlib.crc32(view[position + 4 : end - 4]) == int.from_bytes(view[end - 4 : end], "big"):
             yield kind, view[position + 8 : end - 4]
         elif kind[0] & 0x20 and kind.isalpha() and kind != b"tRNS":
-            notes.append(f"A damaged {kind.decode('ascii')} chunk was left out.")
+            damaged_kinds.append(kind.decode("ascii"))
         else:
             raise damaged(name, "a checksum is wrong")
         position = end
+
+
+def _without_more_pixels(chunks: Iterator[tuple[bytes, memoryview]]) -> list[tuple[bytes, memoryview]]:
+    """The chunks, of those with pixels the first only: there may be very many."""
+    kept, behind = [], False
+    for kind, body in chunks:
+        if kind != b"IDAT" or not behind:
+            kept.append((kind, body))
+        behind = behind or kind == b"IDAT"
+    return kept
+
+
+def _left_out(kinds: list[str]) -> tuple[str, ...]:
+    """Sentences on damaged chunks."""
+    named = tuple(f"A damaged {kind} chunk was left out." for kind in dict.fromkeys(kinds))
+    return named if len(named) <= _NAMED else (f"{len(kinds)} damaged chunks were left out.",)
 
 
 def _chunk(kind: bytes, body: bytes) -> bytes:
@@ -262,7 +285,7 @@ def _metadata(chunks: list[tuple[bytes, memoryview]]) -> Metadata:
     return Metadata(
         icc=_inflate(profile.partition(b"\x00")[2][1:]),
         exif=exif or None,
-        xmp=next((xmp for body in texts if (xmp := _international_text(body)) is not None), None),
+        xmp=_international_text(next(texts, b"")),
         dpi=dpi,
     )
 

@@ -4,6 +4,7 @@ tifffile decodes each strip or tile; what lies in the file as it is in memory is
 a page take no more than the segments that touch them, and rows are written as soon as they fill their segments.
 """
 
+import math
 import weakref
 import zlib
 from collections import OrderedDict
@@ -24,6 +25,8 @@ NONE, LZW, DEFLATE, OLD_DEFLATE, PACKBITS, ZSTD = 1, 5, 8, 32946, 32773, 50000
 _ENCODERS = dict.fromkeys((DEFLATE, OLD_DEFLATE), "deflate_encode")
 _ENCODERS |= {LZW: "lzw_encode", PACKBITS: "packbits_encode", ZSTD: "zstd_encode"}
 COMPRESSIONS = (NONE, *_ENCODERS)  # that can be written
+_FAX, _JPEG, _JPEG_2000, _LZMA, _WEBP = (2, 3, 4), (6, 7), (33003, 33004, 33005, 34712), (34925,), (50001,)
+READ = frozenset({*COMPRESSIONS, *_FAX, *_JPEG, *_JPEG_2000, *_LZMA, *_WEBP})  # the decoder sees no others
 PREDICTED = (LZW, DEFLATE, OLD_DEFLATE, ZSTD)  # of them, those that heed the tag
 NO_PREDICTOR, HORIZONTAL, FLOATING = 1, 2, 3
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, PALETTE, YCBCR = 0, 1, 2, 3, 6
@@ -92,6 +95,11 @@ class Layout:
     def decoded_bytes(self) -> int:
         """Bytes of all samples once decoded."""
         return self.width * self.height * self.samples * self.planes * self.dtype.itemsize
+
+    @property
+    def segment_bytes(self) -> int:
+        """Bytes of the samples of a whole segment once decoded."""
+        return math.prod(self.segment) * self.segment_samples * self.dtype.itemsize
 
     @property
     def grid(self) -> tuple[int, int, int]:
