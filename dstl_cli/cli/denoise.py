@@ -115,6 +115,7 @@ def denoise(
     verbose: Annotated[
         bool, option(OUTPUT, "Show the learning, iteration by iteration (and with --json the plan).", "--verbose", "-v")
     ] = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Denoise pictures; depth, colour, alpha, profile and pages stay as they are.

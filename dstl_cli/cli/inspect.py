@@ -36,6 +36,7 @@ def inspect(
     ] = None,
     force: options.Force = False,
     json: options.Json = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Tell what a file is: a picture (size, depth, range and noise), a learnt transform, or a noise model.

@@ -96,6 +96,10 @@ def in_words(entries: Iterable[Any]) -> str:
 Json = Annotated[bool, option(OUTPUT, "Print one JSON document on stdout.", "--json")]
 Quiet = Annotated[bool, option(OUTPUT, "Say nothing but errors.", "--quiet", "-q")]
 Debug = Annotated[bool, option(OUTPUT, "Show the traceback of an error.", "--debug")]
+TrustFiles = Annotated[
+    bool,
+    option(FILES, "Decode files in the program itself: without limits, and a crash ends it.", "--trust-files"),
+]
 Seed = Annotated[int, option(EXPERTS, "Seed of the random patches (and of added noise).", min=0)]
 Jobs = Annotated[
     int | None, option(EXPERTS, "Threads; the result is the same for any number.", min=1, shown="all cores")

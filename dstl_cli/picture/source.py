@@ -6,16 +6,18 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError, FileProblem
+from dstl_cli.picture.decoding import asking
+from dstl_cli.picture.decoding.shared import Block
 from dstl_cli.picture.problems import damaged, truncated
 
 NARROW_BYTES = 2**20  # rows beyond this many bytes, of which only a part is looked at, are read one by one
@@ -49,6 +51,19 @@ class Source:
             return self.data
         with file_errors(self.name):
             return self.data.read_bytes()
+
+    def packed(self, pieces: Sequence[tuple[int, int]] | None = None) -> Block:
+        """All the bytes for a decoder, or some pieces (offset, length) of them, one behind another."""
+        wanted = [(0, self.size)] if pieces is None else pieces
+        block = asking.block((sum(count for _, count in wanted),), np.uint8)
+        view, start = block.array.data, 0
+        with file_errors(self.name), self.open() as stream:
+            for offset, count in wanted:
+                stream.seek(offset)
+                if cast(io.BufferedIOBase, stream).readinto(view[start : start + count]) < count:
+                    raise truncated(self.name)
+                start += count
+        return block
 
     def lead(self, count: int) -> bytes:
         """The first bytes."""

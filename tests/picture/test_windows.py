@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from dstl_cli.errors import FileProblem
 from dstl_cli.picture import model
 from dstl_cli.picture import source as sources
+from dstl_cli.picture.decoding import asking
 from dstl_cli.picture.formats import tiff_pixels
-from dstl_cli.picture.model import Page, Picture, cut
+from dstl_cli.picture.model import Page, cut
 from dstl_cli.picture.read import read_picture
 from dstl_cli.picture.write import open_writer, write_picture
 
@@ -160,13 +161,13 @@ def test_a_window_reads_the_segments_that_it_touches_and_each_once(monkeypatch: 
     data[start : start + count] = bytes(count)
     picture = read_picture(bytes(data), name="x.tif")
     decoded: list[int] = []
-    decode = tiff_pixels._decode_segment
+    decode = asking.decoded
 
-    def counted(page: Any, layout: Any, raw: bytes, index: int, rows: int) -> Any:
-        decoded.append(index)
-        return decode(page, layout, raw, index, rows)
+    def counted(*arguments: Any, blocks: list[list[int]], **facts: Any) -> Any:
+        decoded.extend(number for _, _, number, *_ in blocks)
+        return decode(*arguments, blocks=blocks, **facts)
 
-    monkeypatch.setattr(tiff_pixels, "_decode_segment", counted)
+    monkeypatch.setattr(tiff_pixels, "decoded", counted)
     for top in range(0, 60, 10):
         np.testing.assert_array_equal(
             picture.window(0, slice(top, top + 30), slice(None))[0], noise((160, 64))[top : top + 30]
@@ -179,11 +180,11 @@ def test_a_window_reads_the_segments_that_it_touches_and_each_once(monkeypatch: 
         picture.window(0, slice(0, 81), slice(20, 40))
 
 
-def test_a_stack_is_opened_once_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_is_never_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.tif"
     path.write_bytes(tiff(noise((5, 20, 20)), photometric="minisblack", compression="zlib"))
-    picture: Picture | None = read_picture(path)
-    streams = []
+    picture = read_picture(path)
+    streams: list[BinaryIO] = []
     opened = sources.Source.open
 
     def recorded(source: sources.Source) -> BinaryIO:
@@ -191,12 +192,9 @@ def test_a_stack_is_opened_once_and_let_go(tmp_path: Path, monkeypatch: pytest.M
         return streams[-1]
 
     monkeypatch.setattr(sources.Source, "open", recorded)
-    assert picture is not None
     np.testing.assert_array_equal(np.stack(list(picture.pages)), noise((5, 20, 20)))
     picture.window(0, slice(3, 5), slice(2, 4))
-    assert [stream.closed for stream in streams] == [False]
-    picture = None
-    assert [stream.closed for stream in streams] == [True]
+    assert [stream.closed for stream in streams] == [True] * 6
 
 
 @pytest.mark.parametrize("kind", ["tiles", "raw", "npy"])

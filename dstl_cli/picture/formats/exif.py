@@ -60,8 +60,8 @@ def resolution_tags(dpi: tuple[float, float]) -> dict[int, Entry]:
     """The tags for dots per inch, as fractions that are as close as 32 bits allow."""
     entries = {RESOLUTION_UNIT: tags.numbers(tags.SHORT, 2)}
     for tag, dots in zip((X_RESOLUTION, Y_RESOLUTION), dpi, strict=True):
-        bounded = Fraction(min(max(dots, 0.0), 2.0**32 - 1))
-        fraction = bounded.limit_denominator(max(1, min(10_000, int((2**32 - 1) / max(bounded, 1)))))
+        bounded = min(max(dots, 0.0), 2.0**32 - 1)
+        fraction = Fraction(bounded).limit_denominator(min(10_000, int((2**32 - 1) / max(bounded, 1.0))))
         entries[tag] = tags.numbers(tags.RATIONAL, *fraction.as_integer_ratio())
     return entries
 

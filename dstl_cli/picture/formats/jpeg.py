@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from dstl_cli.picture.decoding.asking import decoded
 from dstl_cli.picture.formats.exif import exif_dpi, exif_for_part
 from dstl_cli.picture.formats.photoshop import without_small_copies
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
@@ -94,7 +95,9 @@ def read(source: Source) -> Picture:
     more = "Only the main picture is kept, not the previews or films stored behind it."
     notes = (more,) if len(data) - end > _SMALL_TAIL else ()
     kept = tuple(segment for segment in segments if _worth_keeping(*segment))
-    return Picture(source.name, (spec,), lambda _: _page(source), _metadata(kept), JpegExtras(kept, coding), notes)
+    return Picture(
+        source.name, (spec,), lambda _: _page(source, spec), _metadata(kept), JpegExtras(kept, coding), notes
+    )
 
 
 def jpeg_coding(picture: Picture) -> JpegCoding | None:
@@ -119,10 +122,8 @@ def at_quality(picture: Picture, quality: int) -> Picture:
     return replace(picture, native=replace(_extras(picture), coding=None, quality=quality))
 
 
-def _page(source: Source) -> Page:
-    import imagecodecs
-
-    return imagecodecs.jpeg8_decode(source.read()), None
+def _page(source: Source, spec: PageSpec) -> Page:
+    return decoded("jpeg", source.packed(), spec.shape, spec.dtype), None
 
 
 def _extras(picture: Picture) -> JpegExtras:

@@ -5,6 +5,7 @@ resolution, profile, EXIF and private tags stay what they are; only the tags tha
 are stored are made anew where palettes or low depths had to be expanded.
 """
 
+import io
 import json
 import math
 import operator
@@ -40,6 +41,9 @@ _SUB_IFDS, _EXTRA_SAMPLES, _SAMPLE_FORMAT, _IMAGE_DEPTH, _XMP, _ICC = 330, 338, 
 _SUBFILE_TYPE, _OLD_SUBFILE_TYPE, _PAGE_NUMBER = 254, 255, 297
 _TIE_POINTS, _MODEL_TRANSFORMATION, _PHOTOSHOP = 33922, 34264, 34377
 _JPEG_COMPRESSIONS = (6, 7)
+_JPEG_TABLES, _SUBSAMPLING, _LONGEST_TABLES, _LEAD_BYTES = 347, 530, 65_536, 64
+_FORM_TAGS = {_WIDTH, _LENGTH, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANAR}
+_FORM_TAGS |= {_TILE_WIDTH, _TILE_LENGTH, _EXTRA_SAMPLES, _SAMPLE_FORMAT, _SUBSAMPLING, 292, 293}  # options of fax
 _MOST_AXES = 64
 
 _STRIP_WHERE, _TILE_WHERE = (_STRIP_OFFSETS, _STRIP_COUNTS), (_TILE_OFFSETS, _TILE_COUNTS)
@@ -235,7 +239,34 @@ def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
         sample_pages=separate,
         place=ifd.place,
     )
-    return _with_segments(source, ifd, layout)
+    placed = _with_segments(source, ifd, layout)
+    return placed if placed.contiguous else replace(placed, form=_form(source, ifd, placed))
+
+
+def _form(source: Source, ifd: Ifd, layout: Layout) -> bytes:
+    """A TIFF file with the tags that tell how segments are decoded, each no longer than it should be.
+
+    Its one segment is the start of the first one of the page, where a decoder of JPEG looks for more.
+    """
+    most = {_BITS: layout.samples, _SAMPLE_FORMAT: layout.samples, _EXTRA_SAMPLES: layout.samples, _SUBSAMPLING: 2}
+    entries = {}
+    for tag in _FORM_TAGS & ifd.entries.keys():
+        values = ifd.numbers(tag, most.get(tag, 1))
+        entries[tag] = tags.numbers(tags.LONG if max(values, default=0) > 65_535 else tags.SHORT, *values)
+    if _JPEG_TABLES in ifd.entries and len(ifd.entries[_JPEG_TABLES].data) <= _LONGEST_TABLES:
+        entries[_JPEG_TABLES] = ifd.entries[_JPEG_TABLES]
+    entries[_PREDICTOR] = tags.numbers(tags.SHORT, layout.predictor)
+    with file_errors(source.name), source.open() as stream:
+        stream.seek(layout.offsets[0])
+        lead = stream.read(min(_LEAD_BYTES, layout.counts[0]))
+    made = io.BytesIO()
+    writer = tags.IfdWriter(made, layout.order, False, source.name)
+    where = _TILE_WHERE if layout.tiled else _STRIP_WHERE
+    place = writer.begin()
+    made.write(lead)
+    entries |= {tag: tags.numbers(tags.LONG, value) for tag, value in zip(where, (place, len(lead)), strict=True)}
+    writer.append(Ifd(entries))
+    return made.getvalue()
 
 
 def _sample_type(name: str, ifd: Ifd, samples: int) -> tuple[int, np.dtype[Any]]:

@@ -6,6 +6,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from dstl_cli.picture.decoding.asking import decoded
 from dstl_cli.picture.formats import other
 from dstl_cli.picture.formats.exif import exif_dpi, exif_for_part
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
@@ -43,13 +44,11 @@ def read(source: Source) -> Picture:
     source.check_size(width, height, width * height * (3 + spec.extra))
     others = tuple((kind, body) for kind, body in chunks if kind not in _IMAGE_CHUNKS | {b"VP8X"})
     native = (image == b"VP8L", others)  # whether it is lossless, and what is carried over
-    return Picture(source.name, (spec,), lambda _: _page(source, alpha), _metadata(others), native)
+    return Picture(source.name, (spec,), lambda _: _page(source, spec), _metadata(others), native)
 
 
-def _page(source: Source, has_alpha: bool) -> Page:
-    import imagecodecs
-
-    return split_alpha(imagecodecs.webp_decode(source.read(), hasalpha=has_alpha))
+def _page(source: Source, spec: PageSpec) -> Page:
+    return split_alpha(decoded("webp", source.packed(), (spec.height, spec.width, 3 + spec.extra), spec.dtype))
 
 
 def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: BinaryIO, strip: bool) -> None:
