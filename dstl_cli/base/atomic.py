@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ if sys.platform != "win32":  # there an open file cannot be deleted, which prote
 
 TEMPORARY_SUFFIX = ".dstl-tmp"
 _TEMPORARY_NAME = re.compile(r"\..*\.(\d+)-[0-9a-f]{16}" + re.escape(TEMPORARY_SUFFIX), re.DOTALL)
+_OF_ALL_RUNS = f".0-{0:016x}{TEMPORARY_SUFFIX}"  # where the name of a claim ends: no process has this number
+_UNSEEN, _TAKEN = -1, -2  # in place of the number of a claim's open file
+_WAITING = 0.2  # seconds between two looks at a claim of another run
 _LONGEST_NAME = 255
 _unfinished: set[Path] = set()  # temporary files of this process, from before they are made until they are gone
 # What disks without hard links or exclusive renames answer.
@@ -65,6 +69,46 @@ def atomic_output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
             _put_in_place(temporary, path, overwrite)
     finally:
         _remove(temporary)
+
+
+@contextmanager
+def claim(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Keep other runs from working on the same output: whether none does, which stays so while the block runs.
+
+    A claim is a temporary file that has one name for all runs and is locked by the one that works. A process that ends,
+    however it does, holds no lock: what it leaves is taken over, or removed as any leftover. Where files cannot be
+    locked, or none can be made, nobody else is seen. wait: until the other run is done with it.
+    """
+    mark = _temporary_beside(path, _OF_ALL_RUNS)
+    handle = _claimed(mark)
+    while handle == _TAKEN and wait:
+        time.sleep(_WAITING)
+        handle = _claimed(mark)
+    try:
+        yield handle != _TAKEN
+    finally:
+        if handle >= 0:
+            _remove(mark)
+            os.close(handle)
+
+
+def _claimed(mark: Path) -> int:
+    """The open file of a claim that is ours now, or _TAKEN, or _UNSEEN."""
+    while sys.platform != "win32":
+        try:
+            handle = os.open(mark, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            locked, linked = _lock(handle), os.fstat(handle).st_nlink > 0
+        except OSError:
+            return _UNSEEN
+        if locked and linked:
+            _unfinished.add(mark)
+            return handle
+        if locked is None:
+            _remove(mark)
+        os.close(handle)
+        if not locked:
+            return _UNSEEN if locked is None else _TAKEN
+    return _UNSEEN
 
 
 def remove_unfinished() -> None:
@@ -118,8 +162,7 @@ def _create_temporary(path: Path) -> tuple[Path, BinaryIO]:
     flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     while True:
         tail = f".{os.getpid()}-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-        stem = os.fsencode(path.name)[: _LONGEST_NAME - len(tail) - 1]
-        temporary = path.with_name("." + os.fsdecode(stem).encode("utf-8", "ignore").decode() + tail)
+        temporary = _temporary_beside(path, tail)
         with _writing_errors(path):
             _unfinished.add(temporary)
             handle = os.open(temporary, flags, 0o666)
@@ -131,6 +174,12 @@ def _create_temporary(path: Path) -> tuple[Path, BinaryIO]:
                 os.close(handle)
                 raise
             os.close(handle)  # someone tidying the folder was quicker than our lock
+
+
+def _temporary_beside(path: Path, tail: str) -> Path:
+    """The name of a temporary file beside a path, no longer than names may be."""
+    stem = os.fsencode(path.name)[: _LONGEST_NAME - len(tail) - 1]
+    return path.with_name("." + os.fsdecode(stem).encode("utf-8", "ignore").decode() + tail)
 
 
 def _lock(handle: int) -> bool | None:

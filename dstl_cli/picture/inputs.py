@@ -240,7 +240,7 @@ def split_done(
 
     A file of a job to do that exists is an error, but for force, and for resume: then it is checked when it is written.
     """
-    done = [job for job in jobs if resume and job.output and all(map(_has_bytes, (*job.targets, *others)))]
+    done = [job for job in jobs if resume and is_done(job, others)]
     finished = set(map(id, done))
     todo = [job for job in jobs if id(job) not in finished]
     targets = [path for job in todo for path in job.targets if not resume] + [path for path in others if todo]
@@ -251,6 +251,11 @@ def split_done(
     return todo, done
 
 
+def is_done(job: Job, others: Sequence[Path] = ()) -> bool:
+    """Whether all files of a job, and others, are there, and none is empty."""
+    return job.output is not None and all(map(_has_bytes, (*job.targets, *others)))
+
+
 def _has_bytes(path: Path) -> bool:
     """Whether a file is there and not empty."""
     with suppress(OSError, ValueError):
@@ -258,13 +263,19 @@ def _has_bytes(path: Path) -> bool:
     return False
 
 
-def prepare_folders(todo: Sequence[Job], done: Sequence[Job] = ()) -> None:
-    """Make the folders of the results and clear away what killed runs left in them."""
+def prepare_folders(todo: Sequence[Job], done: Sequence[Job] = (), others: Sequence[Path] = ()) -> None:
+    """Make the folders of the results and clear away what killed runs left in them, and beside other files."""
     for folder in dict.fromkeys(path.parent for job in todo for path in job.targets):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             name = display_name(folder)
             raise FileProblem(f"The folder {name} cannot be made ({error.strerror}); choose another output.") from None
-    for folder in dict.fromkeys(path.parent for job in (*todo, *done) for path in job.targets):
+    clear_folders((*todo, *done), others)
+
+
+def clear_folders(jobs: Sequence[Job], others: Sequence[Path] = ()) -> None:
+    """Clear away what killed processes left in the folders of the results and of other files."""
+    targets = [path for job in jobs for path in job.targets]
+    for folder in dict.fromkeys(path.parent for path in (*targets, *others)):
         remove_stale_temporaries(folder)

@@ -24,7 +24,7 @@ NARROW_BYTES = 2**20  # rows beyond this many bytes, of which only a part is loo
 STREAM_BYTES = 2**30  # so much is taken from standard input
 MAX_PIXELS_VARIABLE = "DSTL_MAX_PIXELS"
 MAX_PIXELS = 500_000_000
-_DIGITS = 18  # of a number in the environment
+MOST_DIGITS = 18  # of the user's own limit
 # Deflate cannot shrink data more than 1032 times and LZW not much more, so a file that
 # promises 2000 times its own size is cut off or a forgery; real pictures stay far below 200.
 POSSIBLE_RATIO = 2000
@@ -123,8 +123,8 @@ class Source:
 def max_pixels() -> int | None:
     """The user's own limit of pixels per page from DSTL_MAX_PIXELS, or None."""
     text = os.environ.get(MAX_PIXELS_VARIABLE, "").strip()
-    if text and not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text) > 0):
-        shown = text if len(text) <= _DIGITS else f"{text[:_DIGITS]}..."
+    if text and not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS and int(text) > 0):
+        shown = text if len(text) <= MOST_DIGITS else f"{text[:MOST_DIGITS]}..."
         raise DstlError(f"{MAX_PIXELS_VARIABLE} must be a whole number of pixels such as 1000000000, not {shown!r}.")
     return int(text) if text else None
 

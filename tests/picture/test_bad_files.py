@@ -379,6 +379,9 @@ def test_the_limit_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSTL_MAX_PIXELS", "many")
     with pytest.raises(DstlError, match="DSTL_MAX_PIXELS must be a whole number"):
         read_picture(GOOD["png"])
+    monkeypatch.setenv("DSTL_MAX_PIXELS", "9" * 5000)  # more digits than Python makes a number of
+    with pytest.raises(DstlError, match=r"DSTL_MAX_PIXELS must be .* not '9{18}\.\.\.'\.$"):
+        read_picture(GOOD["png"])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")

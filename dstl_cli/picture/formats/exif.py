@@ -41,6 +41,12 @@ def exif_iso(blob: bytes | None) -> int | None:
     return next((number for number in stated if number != _ISO_BEYOND), stated[0] if stated else None)
 
 
+def exif_orientation(blob: bytes | None) -> int:
+    """How a picture is to be turned for show, 1 to 8 as EXIF counts; 1, as it is stored, where nothing is stated."""
+    stated = parse_exif(blob).number(ORIENTATION, 1)
+    return stated if 1 <= stated <= 8 else 1
+
+
 def resolution_dpi(ifd: Ifd) -> tuple[float, float] | None:
     """Dots per inch from the resolution tags of a directory."""
     values = [ifd.entries[tag].rational() for tag in (X_RESOLUTION, Y_RESOLUTION) if tag in ifd.entries]

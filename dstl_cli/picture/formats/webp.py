@@ -59,10 +59,14 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     level = LOSSLESS_EFFORT if lossless else QUALITY
     rgb = np.dstack((colour, colour, colour)) if colour.ndim == 2 else colour
     encoded = bytes(imagecodecs.webp_encode(join_alpha(rgb, alpha), level, lossless=lossless))
-    if strip or not chunks:
+    opaque = alpha is not None and bool((alpha == 255).all())  # which the encoder leaves out
+    if (strip or not chunks) and not opaque:
         stream.write(encoded)
         return
+    chunks = () if strip else chunks
     image = [chunk for chunk in _chunks(picture.name, encoded) if chunk[0] in _IMAGE_CHUNKS]
+    if opaque:
+        image = _with_opaque_alpha(image, colour.shape)
     kinds = {kind for kind, _ in (*chunks, *image)} | ({b"ALPH"} if alpha is not None else set())
     flags = sum(_FLAGS.get(kind, 0) for kind in kinds)
     height, width = colour.shape[:2]
@@ -70,6 +74,18 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     ordered = sorted((*image, *chunks), key=lambda chunk: chunk[0] != b"ICCP")  # the profile comes first
     parts = b"".join(_chunk(kind, body) for kind, body in ((b"VP8X", canvas), *ordered))
     stream.write(b"RIFF" + struct.pack("<I", len(parts) + 4) + b"WEBP" + parts)
+
+
+def _with_opaque_alpha(image: list[Chunk], shape: tuple[int, ...]) -> list[Chunk]:
+    """The pixels with alpha that is 255 everywhere: a flag where they are lossless, else a chunk of its own."""
+    import imagecodecs
+
+    (kind, body), *_ = image
+    if kind == b"VP8L":
+        return [(kind, body[:4] + bytes([body[4] | 0x10]) + body[5:])]
+    flat = imagecodecs.webp_encode(np.full((*shape[:2], 3), 255, np.uint8), lossless=True)
+    ((_, pixels),) = _chunks("", bytes(flat))  # alpha is coded as the green of lossless pixels, without their header
+    return [(b"ALPH", b"\x01" + pixels[5:]), (kind, body)]
 
 
 def cropped_native(picture: Picture, rows: slice, columns: slice) -> tuple[bool, tuple[Chunk, ...]]:
