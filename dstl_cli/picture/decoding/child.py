@@ -26,6 +26,7 @@ def main(descriptor: int, common: int) -> None:
     from dstl_cli.picture.decoding.shared import SMALL_BYTES, mapped
 
     arena = mapped(common, (2, SMALL_BYTES), "u1")
+    os.close(common)
 
     def array(number: int, described: dict[str, Any] | None, descriptors: list[int]) -> Any:
         if described is None:
