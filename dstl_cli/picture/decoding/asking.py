@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from dstl_cli.errors import DstlError
 from dstl_cli.picture.decoding import messages
-from dstl_cli.picture.problems import DecoderStopped
+from dstl_cli.picture.problems import BadPixels, DecoderStopped
 
 if TYPE_CHECKING:
     from dstl_cli.picture.decoding.decoders import Facts, Pixels
@@ -221,7 +221,7 @@ def decoded(decoder: str, packed: "Block", shape: Sequence[int], dtype: Any, **f
 def ask(decoder: str, packed: "Block", out: "Block | None" = None, work: int = 0, **facts: Any) -> "Facts | None":
     """What a decoder says of packed bytes, whose pixels go into an array; work: their bytes where there is none.
 
-    DecoderStopped where it crashes or is stopped by its limits, ValueError where it does not like the bytes.
+    DecoderStopped where it crashes or is stopped by its limits, BadPixels or ValueError where the bytes are no good.
     """
     if _State.trusted:
         decoders = importlib.import_module("dstl_cli.picture.decoding.decoders")
@@ -234,11 +234,12 @@ def ask(decoder: str, packed: "Block", out: "Block | None" = None, work: int = 0
     while reply is None:
         with suppress(BrokenPipeError), _children().one() as child:
             reply = child.ask(message, packed, out)
-    failure = reply.get("failure")
-    if failure == "memory":
+    if "memory" in reply:
         raise DecoderStopped("it needs too much memory")
-    if failure is not None:
-        raise ValueError(str(failure))
+    if "bad" in reply:
+        raise BadPixels(str(reply["bad"]))
+    if "failure" in reply:
+        raise ValueError(str(reply["failure"]))
     return reply.get("facts")
 
 
