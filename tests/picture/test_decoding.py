@@ -43,11 +43,18 @@ def write(packed, out, *, path):
     with open(path, "w") as stream:
         stream.write("something")
 
+def shorten(packed, out):
+    for number in range(3, 20):
+        try:
+            os.truncate(number, 0)
+        except OSError:
+            pass
+
 def fail_at_16_bits(packed, out, png=decoders.png, **facts):
     crash(packed, out) if facts["depth"] == 16 else png(packed, out, **facts)
 
 decoders.DECODERS.update(
-    crash=crash, spin=spin, sleep=sleep, swell=swell, tell=tell, write=write, png=fail_at_16_bits
+    crash=crash, spin=spin, sleep=sleep, swell=swell, tell=tell, shorten=shorten, write=write, png=fail_at_16_bits
 )
 """
 
@@ -121,6 +128,17 @@ def test_the_child_has_nothing_but_its_socket(tmp_path: Path, capfd: pytest.Capt
     with pytest.raises(ValueError, match="OSError"):
         asked("write", path=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists() or (tmp_path / "out").stat().st_size == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there memory can be sealed")
+@pytest.mark.usefixtures("wayward")
+def test_common_memory_cannot_be_taken_away() -> None:
+    size = 5 * 2**20
+    packed = asking.filled([bytes(size)])
+    out = asking.block((size,), "u1")
+    asking.ask("shorten", packed, out)
+    assert packed.array.sum() == 0  # reading it would end this process
+    out.array[:] = 1
 
 
 @pytest.mark.usefixtures("wayward")
