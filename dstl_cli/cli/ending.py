@@ -45,6 +45,9 @@ def _told(error: BaseException) -> int:
         sys.excepthook(type(error), error, error.__traceback__)
     elif isinstance(error, MemoryError):
         report_error("There is not enough memory for this; close other programs.")
+    elif isinstance(error, OSError):
+        name = "A file or stream" if error.filename is None else str(error.filename)
+        report_error(f"{name} cannot be read or written ({error.strerror or error}); --debug shows where.")
     else:
         what = " ".join(f"{type(error).__name__} {error}".split())
         report_error(f"Something unforeseen happened ({what}); --debug shows where.")

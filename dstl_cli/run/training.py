@@ -145,7 +145,12 @@ class TrainRun:
 
     def forget(self) -> None:
         """Remove the checkpoint."""
-        checkpoint_of(self.output).unlink(missing_ok=True)
+        checkpoint = checkpoint_of(self.output)
+        try:
+            checkpoint.unlink(missing_ok=True)
+        except OSError as error:
+            reason = f"{display_name(checkpoint)} cannot be removed ({error.strerror or error})"
+            raise FileProblem(f"{reason}; it is not needed any more, remove it.") from None
 
     def warnings(self, trained: Trained) -> list[str]:
         """What the user should know of the result, in sentences."""
