@@ -95,7 +95,7 @@ def lay() -> None:
         return (io.BufferedRandom if "+" in mode else io.BufferedReader if "r" in mode else io.BufferedWriter)(raw)
 
     io.open = builtins.open = opened
-    io.FileIO = File  # type: ignore[misc]
+    io.FileIO = File  # type: ignore[assignment, misc]
     named = {"open": "open", "fsync": "fsync", "link": "link", "rename": "rename", "replace": "rename"}
     named |= {"unlink": "unlink", "remove": "unlink", "mkdir": "mkdir", "listdir": "listdir"}
     for name, kind in named.items():
@@ -106,7 +106,7 @@ def lay() -> None:
 
     for name in ("empty", "zeros"):
         _interpose(np, name, "allocate")
-    mmap.mmap = type("Map", (mmap.mmap,), {"__new__": _mapped})  # type: ignore[misc]
+    mmap.mmap = type("Map", (mmap.mmap,), {"__new__": _mapped})  # type: ignore[assignment, misc]
 
 
 def _mapped(kind: type[mmap.mmap], *arguments: Any, **options: Any) -> Any:
