@@ -13,6 +13,7 @@ from dstl_cli.cli import denoise, evaluate, inspect, profile, reproduce, train
 from dstl_cli.cli.console import report_error, tell
 from dstl_cli.cli.options import Command, Group
 from dstl_cli.errors import DstlError, Interrupted, UsageProblem
+from dstl_cli.picture.decoding.asking import reading
 from dstl_cli.version import __version__
 
 WrongCall = cast(type[Exception], typer.BadParameter.__base__)  # the library's class of all wrong calls
@@ -44,7 +45,7 @@ def root(
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with what all commands share: how much it says, and Ctrl-C as an error of ours."""
+    """A command with what all commands share: how much it says, who decodes files, and Ctrl-C as an error of ours."""
 
     @wraps(command)
     def run(**options: Any) -> None:
@@ -53,7 +54,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         if not (options.get("quiet") or options.get("json")):
             when_compiling.append(lambda: report_error(COMPILING))
         try:
-            command(**options)
+            with reading(trusted=options.get("trust_files", False)):
+                command(**options)
         except KeyboardInterrupt:
             from dstl_cli.base.atomic import remove_unfinished
 

@@ -71,6 +71,7 @@ def evaluate(
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
     json: options.Json = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Measure pictures against clean ones: PSNR and SSIM, for each and in the mean.

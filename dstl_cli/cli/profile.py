@@ -29,6 +29,7 @@ def profile(
     jobs: options.Jobs = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Measure the noise of a camera over several pictures, for `dstl denoise --noise FILE.json`.

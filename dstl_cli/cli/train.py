@@ -76,6 +76,7 @@ def train(
     json: options.Json = False,
     quiet: options.Quiet = False,
     verbose: Annotated[bool, option(OUTPUT, "Show the learning, update by update.", "--verbose", "-v")] = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Learn a transform from pictures, for `dstl denoise --transform`.

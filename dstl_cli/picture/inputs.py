@@ -271,6 +271,11 @@ def prepare_folders(todo: Sequence[Job], done: Sequence[Job] = (), others: Seque
         except OSError as error:
             name = display_name(folder)
             raise FileProblem(f"The folder {name} cannot be made ({error.strerror}); choose another output.") from None
-    targets = [path for job in (*todo, *done) for path in job.targets]
+    clear_folders((*todo, *done), others)
+
+
+def clear_folders(jobs: Sequence[Job], others: Sequence[Path] = ()) -> None:
+    """Clear away what killed processes left in the folders of the results and of other files."""
+    targets = [path for job in jobs for path in job.targets]
     for folder in dict.fromkeys(path.parent for path in (*targets, *others)):
         remove_stale_temporaries(folder)

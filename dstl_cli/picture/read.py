@@ -8,16 +8,20 @@ the check that a file is long enough for the size it claims.
 """
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from dstl_cli.picture.formats import LEAD, recognise
 from dstl_cli.picture.model import Picture
 from dstl_cli.picture.problems import decoding
-from dstl_cli.picture.source import open_source
+from dstl_cli.picture.source import open_source, standard_input
 
 
 def read_picture(source: Path | bytes | None, *, name: str | None = None) -> Picture:
     """Read the headers of a picture file (None: standard input); every problem with it is a FileProblem."""
+    if source is None:
+        name = name or "standard input"
+        source = standard_input(partial(recognise, name=name), LEAD)
     opened = open_source(source, name)
     entry = recognise(opened.lead(LEAD), opened.name)
     with decoding(opened.name, "its headers make no sense"):

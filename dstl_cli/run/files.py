@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,10 @@ from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_w
 from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.planes import Box
+from dstl_cli.run.journal import Journal
+from dstl_cli.run.noise import NoiseFile, noise_for
 from dstl_cli.transforms.files import TransformFile, save_transform
+from dstl_cli.transforms.transform import Iteration
 
 if TYPE_CHECKING:
     from dstl_cli.run.pooling import SharedNoise
@@ -49,11 +53,30 @@ SMALL_PIXELS = 500_000  # pictures up to this size are denoised side by side, on
 
 
 @dataclass(frozen=True)
+class FirstPage:
+    """What is told of how a page was denoised: little, so that it can be sent, and not the transform itself."""
+
+    sigmas: tuple[float, ...]
+    noise: NoiseModel  # in the units in which deviations are told
+    settings: dict[str, Any] | None
+    transform: dict[str, Any] | None
+    history: tuple[Iteration, ...]
+    plan: dict[str, Any]
+
+    @classmethod
+    def of(cls, page: DenoiseRecord) -> "FirstPage":
+        """What is told of a page."""
+        transform = None if page.transform is None else page.transform.facts()
+        told = page.plan.noise_as_told, page.settings, transform
+        return cls(page.sigmas, *told, page.history, page.plan.to_json())
+
+
+@dataclass(frozen=True)
 class DenoisedFile:
     """A written picture: what it is, how its first page was denoised, and what there is to say, each sentence once."""
 
     info: ImageInfo
-    first_page: DenoiseRecord
+    first_page: FirstPage
     warnings: tuple[str, ...]
     seconds: float
     sigma_source: str  # "given", "estimated" or "shared"
@@ -69,8 +92,8 @@ class DenoisedFile:
         page = self.first_page
         size = {key: getattr(self.info, key) for key in ("width", "height", "pages", "channels")}
         noise = {"sigma": self.sigma, "sigma_channels": list(page.sigmas), "sigma_source": self.sigma_source}
-        noise |= {"noise": page.plan.noise.to_json()["kind"] if page.transform else None, "unchanged": self.unchanged}
-        made = {"settings": page.settings, "transform": None if page.transform is None else page.transform.facts()}
+        noise |= {"noise": page.plan["noise"]["kind"] if page.transform else None, "unchanged": self.unchanged}
+        made = {"settings": page.settings, "transform": page.transform}
         more = {"dtype": self.info.dtype.name, "seconds": self.seconds, "warnings": list(self.warnings)}
         return size | noise | made | more
 
@@ -83,12 +106,13 @@ class DenoiseRun:
     transform of the only picture goes. jpeg_quality: of JPEG outputs, coded as their inputs where it is None.
     shared: what the pictures of the run have in common, in the place of noise.
     crop: the part of every page that is denoised and written; what is found out before is that of the whole page.
+    executor: who does the work, in any order, if not this process. journal: where each end is noted.
     """
 
     found: Selection
     todo: Sequence[Job]
     done_before: Sequence[Job]
-    noise: float | NoiseModel | None
+    noise: float | NoiseModel | NoiseFile | None
     request: Request
     save_transform: Path | None
     strip: bool
@@ -97,6 +121,8 @@ class DenoiseRun:
     jpeg_quality: int | None = None
     shared: "SharedNoise | None" = None
     crop: Box | None = None
+    executor: "Executor | None" = None
+    journal: Journal | None = None
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def all(
@@ -104,19 +130,26 @@ class DenoiseRun:
     ) -> Iterator[tuple[dict[str, Any], DenoisedFile | None]]:
         """Denoise every picture, after those of the arguments that cannot be looked into.
 
-        Of each, what the JSON report tells of it, and what it has become: None where its record has an error.
+        Of each, what the JSON report tells of it, and what it has become: None where its record has an error. In the
+        end the records have the order of the pictures, whoever did the work.
         """
         for name, sentence in self.found.problems:
             yield self._recorded(name, None, error=sentence), None
-        for job, finished in self._finished(progress, describe):
+        first, places, came = len(self.records), {id(job): place for place, job in enumerate(self.todo)}, list[int]()
+        finish = DenoiseRun.on_this_machine if self.executor is None else self.executor
+        for job, finished in finish(self, progress, describe):
             if isinstance(finished, DoneElsewhere):
                 self.done_before = [*self.done_before, job]
-            elif isinstance(finished, DstlError):
+                continue
+            came.append(places[id(job)])
+            if isinstance(finished, DstlError):
                 yield self._recorded(job.source.name, job.output_name, error=str(finished)), None
             else:
                 yield self._recorded(job.source.name, job.output_name, **finished.facts()), finished
+        ordered = sorted(zip(came, self.records[first:], strict=True), key=itemgetter(0))
+        self.records[first:] = [record for _, record in ordered]
 
-    def _finished(
+    def on_this_machine(
         self, progress: Progress | None, describe: Callable[[str], None]
     ) -> Iterator[tuple[Job, DenoisedFile | DstlError]]:
         """What becomes of each picture, in order; small ones that follow each other are denoised side by side.
@@ -151,9 +184,11 @@ class DenoiseRun:
 
     def _recorded(self, name: str, output: str | None, **facts: Any) -> dict[str, Any]:
         self.records.append(dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts)
+        if self.journal is not None:
+            self.journal.add(self.records[-1])
         return self.records[-1]
 
-    def noise_of(self, job: Job, page: int) -> float | NoiseModel | None:
+    def noise_of(self, job: Job, page: int) -> float | NoiseModel | NoiseFile | None:
         """What is known of the noise of a page."""
         return self.noise if self.shared is None else self.shared.model_of(job.source, page)
 
@@ -176,6 +211,11 @@ class DenoiseRun:
             "resumed": len(self.done_before),
             "skipped": self.found.skipped,
         }
+
+
+Executor = Callable[
+    [DenoiseRun, Progress | None, Callable[[str], None]], Iterator[tuple[Job, DenoisedFile | DstlError]]
+]
 
 
 class PictureWork:
@@ -268,7 +308,7 @@ class PictureWork:
         compare = self._opened(_derived(result, "comparison", 3), job.compare) if job.compare else None
         for index in range(len(picture.specs)):
             source = PageSource(picture, index)
-            noise = run.noise_of(job, index)
+            noise = noise_for(run.noise_of(job, index), source.depth)
             plan = survey(source, noise, self.request, depth=source.depth, hints=source.hints)
             if index == 0 and run.save_transform is not None and plan.transform is None:
                 kept = display_name(run.save_transform)
@@ -319,7 +359,7 @@ class PictureWork:
         source = "estimated" if run.noise_of(self.job, 0) is None else told
         page, said = self._first, tuple(dict.fromkeys(self._warnings))
         assert page is not None
-        self._finished = DenoisedFile(self._info, page, said, self.seconds, source, self._unchanged)
+        self._finished = DenoisedFile(self._info, FirstPage.of(page), said, self.seconds, source, self._unchanged)
         if run.save_transform is not None and page.transform is not None:
             facts = {"settings": page.settings, "sigma": self._finished.sigma, "images": 1, "source": "denoise"}
             kept = TransformFile(page.transform, facts, page.history)
