@@ -95,7 +95,7 @@ def lay() -> None:
         return (io.BufferedRandom if "+" in mode else io.BufferedReader if "r" in mode else io.BufferedWriter)(raw)
 
     io.open = builtins.open = opened
-    io.FileIO = File  # type: ignore[assignment, misc]
+    io.FileIO = File  # type: ignore[misc]
     named = {"open": "open", "fsync": "fsync", "link": "link", "rename": "rename", "replace": "rename"}
     named |= {"unlink": "unlink", "remove": "unlink", "mkdir": "mkdir", "listdir": "listdir"}
     for name, kind in named.items():
