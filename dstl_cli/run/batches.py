@@ -129,6 +129,7 @@ class Batches:
             executor=None,
             journal=None,
             resume=True,
+            sharing=self.run.resume,
         )
         self._out[id(part)] = jobs
         return part

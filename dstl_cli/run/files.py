@@ -107,6 +107,7 @@ class DenoiseRun:
     shared: what the pictures of the run have in common, in the place of noise.
     crop: the part of every page that is denoised and written; what is found out before is that of the whole page.
     executor: who does the work, in any order, if not this process. journal: where each end is noted.
+    sharing: with resume, pictures that another run does meanwhile need not be done here.
     """
 
     found: Selection
@@ -123,6 +124,7 @@ class DenoiseRun:
     crop: Box | None = None
     executor: "Executor | None" = None
     journal: Journal | None = None
+    sharing: bool = True
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def all(
@@ -285,10 +287,12 @@ class PictureWork:
         if output is None or run.force or (output.exists() and not output.is_file()):
             return
         free = self._files.enter_context(claim(output, wait=self.patient))
-        if run.resume and not free:
+        if not (run.resume and run.sharing):
+            return
+        if not free:
             raise BeingDone(f"{self.name} is being denoised by another run.")
         others = () if run.save_transform is None else (run.save_transform,)
-        if run.resume and is_done(self.job, others):
+        if is_done(self.job, others):
             raise DoneElsewhere(f"{self.name} was denoised by another run.")
 
     def _read(self) -> None:
