@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dstl_cli.base.addresses import Place
 from dstl_cli.base.locks import one_process_at_a_time
 from dstl_cli.base.progress import Progress
 from dstl_cli.denoising.survey import Request
@@ -136,15 +137,16 @@ class Batches:
 
 def for_workers(job: Job) -> Job:
     """A picture with its paths from the root, under the name that it has here."""
-    source = job.source
-    assert source.path is not None
-    whole = Input(Path(os.path.abspath(source.path)), source.relative)
-    places = (None if path is None else Path(os.path.abspath(path)) for path in (job.output, job.residual, job.compare))
-    return Job(whole, *places)
+
+    def whole(place: Place | None) -> Place | None:
+        return Path(os.path.abspath(place)) if isinstance(place, Path) else place
+
+    source = replace(job.source, path=whole(job.source.path))
+    return Job(source, whole(job.output), whole(job.residual), whole(job.compare))
 
 
 def size_of(item: Input) -> int:
     """Bytes of a file; 0 where that is not known."""
     with suppress(OSError, ValueError):
-        return 0 if item.path is None else os.path.getsize(item.path)
+        return os.path.getsize(item.path) if isinstance(item.path, Path) else item.size or 0
     return 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dstl_cli.base.addresses import Address, Place
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.base.threads import available_cores, in_order
@@ -301,7 +302,7 @@ class PictureWork:
                     self._waiting.append(partial(compare.add_rows, np.concatenate(beside, axis=1)))
         self._info = result.info
 
-    def _opened(self, content: Picture, target: Path | None) -> Writer:
+    def _opened(self, content: Picture, target: Place | None) -> Writer:
         """A writer that is closed with the others."""
         run = self.run
         quality = run.jpeg_quality
@@ -390,7 +391,12 @@ def hints_of(picture: Picture) -> Hints:
 
 
 def is_small(item: Input) -> bool:
-    """Whether the headers of a file tell of one small page; a file without such headers is no work at all."""
+    """Whether the headers of a file tell of one small page; a file without such headers is no work at all.
+
+    At an address the size of the file has to do, as headers would be read through the network twice.
+    """
+    if isinstance(item.path, Address):
+        return (item.size or SMALL_PIXELS) < SMALL_PIXELS
     try:
         specs = read_picture(item.path, name=item.name).specs if item.path else ()
     except DstlError:

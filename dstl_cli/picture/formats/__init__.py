@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from dstl_cli.base.addresses import Place
 from dstl_cli.base.depths import PIXEL_TYPES
 from dstl_cli.base.names import display_name
 from dstl_cli.base.registry import Registry
@@ -143,13 +144,13 @@ def split_suffix(name: str) -> tuple[str, str]:
     return stem, name[len(stem) :]
 
 
-def format_of_suffix(path: Path) -> Format | None:
+def format_of_suffix(path: Place) -> Format | None:
     """The format that a file name says, or None."""
     suffix = split_suffix(path.name)[1].lower()
     return next((entry for entry in FORMATS if suffix in entry.suffixes), None)
 
 
-def format_to_write(path: Path) -> Format:
+def format_to_write(path: Place) -> Format:
     """The format that the name of an output asks for."""
     found = format_of_suffix(path)
     if found is not None and found.written:
