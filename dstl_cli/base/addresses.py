@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from dstl_cli.errors import FileProblem, UsageProblem
 
-_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+://)([^?:]*(?::\d+)?[^?:]*)((?:\?|::).*)?", re.DOTALL)
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+://)((?:(?!::)[^?])*)((?:\?|::).*)?", re.DOTALL)
 _SECRET = re.compile(r"://[^/]*@")
 WHOLE_OBJECTS = ("s3://", "s3a://", "gs://", "gcs://", "az://", "abfs://", "abfss://", "memory://")  # put in one step
 

@@ -263,13 +263,14 @@ def _on_workers(run: "DenoiseRun", scheduler: str | None, jobs: int | None) -> I
 @contextmanager
 def _noted(run: "DenoiseRun", output: str | None, shard: "Shard | None") -> Iterator[None]:
     """Keep a journal of a run into a folder, beside it."""
-    from dstl_cli.run.journal import Journal, journal_of
+    from dstl_cli.run.journal import journal_of, opened_journal
 
     if output is None or output == "-" or not run.found.several:
         yield
         return
     part = "" if shard is None else shard.file_part
-    with Journal(journal_of(Path(output), part), command="denoise", pictures=len(run.todo)) as run.journal:
+    place = journal_of(place_of(output), part)
+    with opened_journal(place, command="denoise", pictures=len(run.todo)) as run.journal:
         yield
 
 
