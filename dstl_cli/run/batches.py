@@ -1,4 +1,4 @@
-"""Many pictures on the workers of a cluster: in batches, tried again where workers die, and what kills them is named.
+"""Many pictures on the workers of a cluster: denoised in batches, or measured one by one.
 
 A worker takes the same road as this machine (`DenoiseRun.on_this_machine`), so the files are the same to the byte.
 """
@@ -8,7 +8,8 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from dstl_cli.base.addresses import Place
@@ -19,6 +20,7 @@ from dstl_cli.errors import DstlError
 from dstl_cli.measure.trials import warm_up
 from dstl_cli.picture.inputs import Input, Job, Selection
 from dstl_cli.run.cluster import Cluster, Lost, Means
+from dstl_cli.run.evaluation import Evaluation, Measured, MeasureWork
 from dstl_cli.run.files import DenoisedFile, DenoiseRun
 
 Ended = tuple[Job, DenoisedFile | DstlError]
@@ -63,86 +65,63 @@ class OnCluster:
                 progress(done / total)
 
     def _ended(self, run: DenoiseRun) -> Iterator[Ended]:
-        """First in batches; the files of lost batches one by one; what is lost again alone, with nothing beside it.
-
-        So a file is blamed for dead workers only if it was alone with them.
-        """
         share = math.ceil(len(run.todo) / (BATCHES_EACH * max(1, self.cluster.workers)))
-        left: Sequence[Job] = run.todo
-        reasons: list[str] = []
-        for files, at_a_time in ((min(share, BATCH_FILES), None), (1, None), (1, 1)):
-            tried, lost = Batches(run, left, files), list[Job]()
-            reasons.clear()
-            for part, result in self.cluster.completed(denoise_batch, tried.parts(), at_a_time):
-                jobs = tried.taken_back(part)
-                if isinstance(result, Lost):
-                    lost += jobs
-                    reasons += [result.reason] * len(jobs)
-                else:
-                    yield from zip(jobs, result, strict=True)
-            left = lost
-        for job, reason in zip(left, reasons, strict=True):
-            yield job, DstlError(f"{job.source.name} is left out: {reason}, also when it was tried alone.")
+        most = min(max(1, share), BATCH_FILES)
+        make = partial(part_of_run, run)
+        for job, end in self.cluster.each(denoise_batch, run.todo, batches, make, most):
+            yield job, DstlError(end.sentence(job.source.name)) if isinstance(end, Lost) else end
 
 
-@dataclass
-class Batches:
-    """The pictures of a run as runs for workers, which have their own folders: all paths are whole."""
+def batches(jobs: Sequence[Job], most: int) -> Iterator[list[Job]]:
+    """Pictures in groups of at most so many, and not of many bytes either; each made when it is asked for."""
+    batch, size = list[Job](), 0
+    for job in jobs:
+        own = size_of(job.source)
+        if batch and (len(batch) == most or size + own > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(job)
+        size += own
+    if batch:
+        yield batch
 
-    run: DenoiseRun
-    jobs: Sequence[Job]
-    files: int  # of a batch at most
-    _out: dict[int, list[Job]] = field(default_factory=dict)
 
-    def parts(self) -> Iterator[DenoiseRun]:
-        """One batch after the other, made when it is asked for."""
-        batch, size = list[Job](), 0
-        for job in self.jobs:
-            own = size_of(job.source)
-            if batch and (len(batch) == self.files or size + own > BATCH_BYTES):
-                yield self._part(batch)
-                batch, size = [], 0
-            batch.append(job)
-            size += own
-        if batch:
-            yield self._part(batch)
+def part_of_run(run: DenoiseRun, jobs: Sequence[Job]) -> DenoiseRun:
+    """Some pictures of a run as a run for a worker, which has a current folder of its own: all paths are whole.
 
-    def taken_back(self, part: DenoiseRun) -> list[Job]:
-        """The pictures of a part that is no longer out, as this machine calls them."""
-        return self._out.pop(id(part))
-
-    def _part(self, jobs: list[Job]) -> DenoiseRun:
-        """A batch as a run.
-
-        With resume: what a worker wrote before it died is made again and must be the same.
-        """
-        there = [for_workers(job) for job in jobs]
-        shared = self.run.shared
-        if shared is not None:
-            shared = shared.limited_to({here.source: job.source for here, job in zip(jobs, there, strict=True)})
-        part = replace(
-            self.run,
-            found=NOTHING,
-            todo=there,
-            done_before=(),
-            records=[],
-            shared=shared,
-            executor=None,
-            journal=None,
-            resume=True,
-        )
-        self._out[id(part)] = jobs
-        return part
+    With resume: what a worker wrote before it died is made again and must be the same.
+    """
+    there = [for_workers(job) for job in jobs]
+    shared = run.shared
+    if shared is not None:
+        shared = shared.limited_to({here.source: job.source for here, job in zip(jobs, there, strict=True)})
+    return replace(
+        run,
+        found=NOTHING,
+        todo=there,
+        done_before=(),
+        records=[],
+        shared=shared,
+        executor=None,
+        journal=None,
+        resume=True,
+    )
 
 
 def for_workers(job: Job) -> Job:
     """A picture with its paths from the root, under the name that it has here."""
+    places = (None if place is None else from_root(place) for place in (job.output, job.residual, job.compare))
+    return Job(input_from_root(job.source), *places)
 
-    def whole(place: Place | None) -> Place | None:
-        return Path(os.path.abspath(place)) if isinstance(place, Path) else place
 
-    source = replace(job.source, path=whole(job.source.path))
-    return Job(source, whole(job.output), whole(job.residual), whole(job.compare))
+def input_from_root(item: Input) -> Input:
+    """An input with its path from the root."""
+    return item if item.path is None else replace(item, path=from_root(item.path))
+
+
+def from_root(place: Place) -> Place:
+    """A path from the root; an address is one already."""
+    return Path(os.path.abspath(place)) if isinstance(place, Path) else place
 
 
 def size_of(item: Input) -> int:
@@ -150,3 +129,43 @@ def size_of(item: Input) -> int:
     with suppress(OSError, ValueError):
         return os.path.getsize(item.path) if isinstance(item.path, Path) else item.size or 0
     return 0
+
+
+def measure_one(work: MeasureWork, means: Means) -> list[Measured | DstlError]:
+    """Measure a picture in a worker process."""
+    plan = work.plan
+    if plan is not None:
+        for _, request in plan.configurations:
+            warm_once(request)
+        own = [(label, replace(request, jobs=means.threads)) for label, request in plan.configurations]
+        work = replace(work, plan=replace(plan, configurations=own))
+    return [work.attempt()]
+
+
+@dataclass(frozen=True)
+class MeasuredOnCluster:
+    """Does the work of an evaluation on a cluster, as its `executor`."""
+
+    cluster: Cluster
+
+    def __call__(
+        self,
+        run: Evaluation,
+        works: Sequence[MeasureWork],
+        progress: Progress | None,
+        describe: Callable[[str], None],
+    ) -> Iterator[tuple[MeasureWork, Measured | DstlError]]:
+        """What is measured of each picture, as soon as it is known."""
+        ended = self.cluster.each(measure_one, works, lambda left, _: ([work] for work in left), work_from_root)
+        for done, (work, end) in enumerate(ended, start=1):
+            yield work, DstlError(end.sentence(work.item.name)) if isinstance(end, Lost) else end
+            describe(f"{done} of {len(works)} files")
+            if progress is not None:
+                progress(done / len(works))
+
+
+def work_from_root(works: Sequence[MeasureWork]) -> MeasureWork:
+    """The only one of some works, with its paths from the root."""
+    (work,) = works
+    other = None if work.other is None else input_from_root(work.other)
+    return replace(work, item=input_from_root(work.item), other=other)

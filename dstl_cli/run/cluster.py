@@ -10,7 +10,7 @@ import math
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +29,7 @@ from dstl_cli.version import __version__
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 CONNECT_SECONDS = 10
 COUNT_SECONDS = 2  # after which the workers are counted again
@@ -41,6 +42,10 @@ class Lost:
     """A part without a result: its workers died, as often as the scheduler allows, or something unforeseen happened."""
 
     reason: str
+
+    def sentence(self, name: str) -> str:
+        """What is told of it."""
+        return f"{name} is left out: {self.reason}, also when it was tried alone."
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,36 @@ class Cluster:
         finally:
             self.client.cancel(list(out), force=True)
 
+    def each(
+        self,
+        task: Task[Part, list[Result]],
+        items: Sequence[Item],
+        cut: Callable[[Sequence[Item], int], Iterator[list[Item]]],
+        make: Callable[[list[Item]], Part],
+        most: int = 1,
+    ) -> Iterator[tuple[Item, Result | Lost]]:
+        """The result of each item, as they come; they travel in parts.
+
+        First in parts of at most so many items; the items of lost parts one by one; what is lost again alone, with
+        nothing of ours beside it. So an item is blamed for dead workers only if it was alone with them.
+
+        cut: items into batches of at most so many. make: a batch into a part, of which the task gives a result for each
+        item.
+        """
+        left, lost = items, list[tuple[Item, Lost]]()
+        for size, at_a_time in dict.fromkeys(((most, None), (1, None), (1, 1))):
+            out: dict[int, list[Item]] = {}
+            parts = _noted(cut(left, size), make, out)
+            lost.clear()
+            for part, results in self.completed(task, parts, at_a_time):
+                batch = out.pop(id(part))
+                if isinstance(results, Lost):
+                    lost += [(item, results) for item in batch]
+                else:
+                    yield from zip(batch, results, strict=True)
+            left = [item for item, _ in lost]
+        yield from lost
+
     def _outcome(self, future: Any) -> Any:
         """The result of a part, or why there is none."""
         try:
@@ -123,6 +158,16 @@ class Cluster:
         if isinstance(result, DstlError):
             raise result
         return result
+
+
+def _noted(
+    batches: Iterator[list[Item]], make: Callable[[list[Item]], Part], out: dict[int, list[Item]]
+) -> Iterator[Part]:
+    """The parts that batches make, each noted in `out` when it is asked for."""
+    for batch in batches:
+        part = make(batch)
+        out[id(part)] = batch
+        yield part
 
 
 def _run(task: Task[Part, Result], part: Part, threads: int | None, version: str) -> Result | DstlError | Lost:
