@@ -6,18 +6,18 @@ this process ever holds more than a few for each worker; a part is run by a func
 
 import json
 import logging
-import math
 import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import resource_tracker
 from pathlib import Path
-from time import monotonic
+from queue import Empty, Queue
+from time import monotonic, sleep
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -32,6 +32,8 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 CONNECT_SECONDS = 10
+WAIT_SECONDS = 0.1  # between two looks whether there are workers
+VERSION_THERE = "__import__('dstl_cli.version').version.__version__"  # what a worker finds out; it may not have dstl
 COUNT_SECONDS = 2  # after which the workers are counted again
 WINDOW = 4  # parts for each worker that are out at a time
 _here = threading.Lock()  # held by the task that runs in this worker process: one at a time, its threads are ours
@@ -90,15 +92,14 @@ class Cluster:
         from distributed import as_completed
 
         name, waiting, out = f"{task.__name__}-{uuid4().hex}", enumerate(parts), dict[Any, Part]()
-        finished, workers, counted = as_completed(loop=self.client.loop), 0, -math.inf
+        finished, workers, counted = as_completed(loop=self.client.loop), self._checked_workers(), monotonic()
         try:
             while True:
                 if monotonic() > counted + COUNT_SECONDS:
                     workers, counted = self.workers, monotonic()
                 room = (most or WINDOW * max(1, workers)) - len(out)
                 for number, part in islice(waiting, max(0, room)):
-                    given = (task, part, self.threads, __version__)
-                    future = self.client.submit(_run, *given, key=(name, number), pure=False)
+                    future = self.client.submit(_run, task, part, self.threads, key=(name, number), pure=False)
                     out[future] = part
                     finished.add(future)
                 if not out:
@@ -141,6 +142,21 @@ class Cluster:
             left = [item for item, _ in lost]
         yield from lost
 
+    def _checked_workers(self) -> int:
+        """How many workers there are, once there is one; all of them must have this version of dstl.
+
+        Dask itself never says so where a worker cannot load what it is sent.
+        """
+        while not self.workers:
+            sleep(WAIT_SECONDS)
+        told = self.client.run(eval, VERSION_THERE, on_error="return")
+        for found in told.values():
+            if isinstance(found, Exception):
+                remedy = f"install dstl-cli[cluster] {__version__} where they run"
+                raise DstlError(f"The workers cannot load dstl ({found}); {remedy}.")
+            _check_version(found)
+        return len(told)
+
     def _outcome(self, future: Any) -> Any:
         """The result of a part, or why there is none."""
         try:
@@ -149,10 +165,6 @@ class Cluster:
             gone = f"The scheduler {self.address} has gone away"
             raise DstlError(f"{gone}; the same command with --resume goes on.") from None
         except Exception as error:
-            missing = error if isinstance(error, ImportError) else error.__cause__
-            if isinstance(missing, ImportError):
-                remedy = f"install dstl-cli {__version__} with its cluster extra where they run"
-                raise DstlError(f"The workers cannot load dstl ({missing}); {remedy}.") from error
             died = type(error).__name__ == "KilledWorker"
             return Lost("the workers that had it died" if died else " ".join(f"{type(error).__name__} {error}".split()))
         if isinstance(result, DstlError):
@@ -170,16 +182,20 @@ def _noted(
         yield part
 
 
-def _run(task: Task[Part, Result], part: Part, threads: int | None, version: str) -> Result | DstlError | Lost:
+def _check_version(worker: str) -> None:
+    """Refuse workers of another version, which may give other bytes."""
+    if worker != __version__:
+        both = f"A worker has dstl {worker} and this command is {__version__}"
+        raise DstlError(f"{both}; install the same version on all machines.")
+
+
+def _run(task: Task[Part, Result], part: Part, threads: int | None) -> Result | DstlError | Lost:
     """Run a part in a worker process, one at a time.
 
     Errors are results: what goes wrong where Dask sends an exception with its traceback is never heard of.
     """
     from distributed import get_worker
 
-    if version != __version__:
-        both = f"A worker has dstl {__version__} and this command is {version}"
-        return DstlError(f"{both}; install the same version on all machines.")
     worker = get_worker()
     means = Means(threads or worker.state.nthreads, worker.memory_manager.memory_limit or None)
     try:
@@ -208,11 +224,7 @@ def connected(address: str, threads: int | None = None) -> Iterator[Cluster]:
     with dask.config.set({"logging.distributed": "critical", "distributed.comm.timeouts.connect": CONNECT_SECONDS}):
         if local is None:
             target = scheduler_address(address)
-            try:
-                client = distributed.Client(target, timeout=CONNECT_SECONDS, set_as_default=False)
-            except (OSError, ValueError, TimeoutError) as error:
-                raise _no_answer(target) from error
-            with client:
+            with _client_of(target) as client:
                 yield Cluster(client, target, threads)
             return
         cores, count = available_cores(), int(local[1] or 0)
@@ -275,6 +287,23 @@ def scheduler_address(address: str) -> str:
     return str(found)
 
 
-def _no_answer(address: str) -> UsageProblem:
-    what = f"No Dask scheduler answers at {display_name(address)} within {CONNECT_SECONDS} s"
-    return UsageProblem(f"{what}; check the address and that it runs.")
+def _client_of(address: str) -> Any:
+    """A client of a scheduler that answers in time; asked for in a thread, as it waits for ever for silent ones."""
+    import distributed
+
+    answers: Queue[Any] = Queue()
+
+    def ask() -> None:
+        try:
+            answers.put(distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False))
+        except Exception as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    answer: Any = None
+    with suppress(Empty):
+        answer = answers.get(timeout=CONNECT_SECONDS + 1)
+    if answer is None or isinstance(answer, Exception):
+        what = f"No Dask scheduler answers at {display_name(address)} within {CONNECT_SECONDS} s"
+        raise UsageProblem(f"{what}; check the address and that it runs.") from answer
+    return answer

@@ -45,8 +45,8 @@ def test_what_is_no_scheduler_is_refused(folder: Path) -> None:
         refused(run_process("denoise", folder / "in", "-o", folder / "out", *HOW, "--scheduler", given), 2, words)
 
 
-def test_workers_of_another_version_or_without_dstl_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker's package is put aside by one of the same name, once another version, once hardly a package."""
+def test_workers_of_another_version_or_without_dstl_are_told(folder: Path) -> None:
+    """The worker's package is put aside by one of the same name, of another version; then there is none."""
     other = folder / "other"
     shutil.copytree(PACKAGE_FOLDER / "dstl_cli", other / "dstl_cli", ignore=shutil.ignore_patterns("__pycache__"))
     version = other / "dstl_cli" / "version.py"
@@ -55,12 +55,10 @@ def test_workers_of_another_version_or_without_dstl_are_told(folder: Path, monke
     with scheduler_with_workers(folder, workers=1, preload=preload) as file:
         outcome = run_process("denoise", folder / "in", "-o", folder / "out", *HOW, "--scheduler", file)
         refused(outcome, 1, "0.0.1", __version__, "all machines")
-    file.unlink()
-    shutil.rmtree(other / "dstl_cli")
-    (other / "dstl_cli.py").write_text("")
+    preload = "import sys; sys.modules['dstl_cli'] = None"
     with scheduler_with_workers(folder, workers=1, preload=preload) as file:
         outcome = run_process("denoise", folder / "in", "-o", folder / "out", *HOW, "--scheduler", file)
-        refused(outcome, 1, "cannot load dstl", "cluster extra")
+        refused(outcome, 1, "cannot load dstl", "install dstl-cli[cluster]")
 
 
 def test_measuring_gives_the_rows_of_one_machine(folder: Path) -> None:
