@@ -11,10 +11,9 @@ from pathlib import Path
 from dstl_cli.base.atomic import identities, remove_stale_temporaries
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError, FileProblem, UsageProblem
-from dstl_cli.picture.formats import FORMATS, format_of_suffix, split_suffix
+from dstl_cli.picture.formats import FORMATS, format_of_folder, format_of_suffix, split_suffix
 
 STANDARD_STREAM = "-"
-_ZARR_MARKS = (".zgroup", ".zarray", "zarr.json")
 
 
 @dataclass(frozen=True)
@@ -108,10 +107,12 @@ def find_inputs(
         path = Path(argument)
         if argument == STANDARD_STREAM:
             found = [Input(None, Path("stdin"))]
-        elif os.path.isdir(path):
+        elif os.path.isdir(path) and format_of_folder(path) is None:
             several, known = True, len(problems)
             files = list(_walk(path, recursive, problems))
-            taken = [format_of_suffix(file) and not _is_own(file, path, made_suffix, own_folders) for file in files]
+            kinds = [format_of_suffix(file) or format_of_folder(file) for file in files]
+            own = [_is_own(file, path, made_suffix, own_folders) for file in files]
+            taken = [kind is not None and not made for kind, made in zip(kinds, own, strict=True)]
             found = [Input(file, file.relative_to(path)) for file in compress(files, taken)]
             left = [file for file, take in zip(files, taken, strict=True) if not take]
             others += left
@@ -120,7 +121,7 @@ def find_inputs(
         elif not os.path.lexists(path) and glob.has_magic(argument):
             several = True
             matches = map(Path, sorted(glob.glob(argument, recursive=recursive)))
-            found = [Input(match, Path(match.name)) for match in matches if match.is_file()]
+            found = [Input(match, Path(match.name)) for match in matches if match.is_file() or format_of_folder(match)]
             if not found:
                 problems.append((argument, f"No file matches {argument}; check the pattern."))
         else:
@@ -132,8 +133,6 @@ def find_inputs(
 def _without_pictures(folder: Path, others: Sequence[Path], recursive: bool) -> str:
     """What there is instead in a folder without pictures."""
     name = display_name(folder)
-    if folder.suffix == ".zarr" or any((folder / mark).exists() for mark in _ZARR_MARKS):
-        return f"{name} is a Zarr folder, which dstl does not handle; save its arrays as TIFF or .npy first."
     if others:
         made = [path for path in others if format_of_suffix(path) is not None]
         kind, files = ("results of dstl", made) if made else ("other files", others)
@@ -153,17 +152,19 @@ def _is_own(found: Path, top: Path, made_suffix: str, own_folders: Sequence[Path
 
 
 def _walk(folder: Path, recursive: bool, problems: list[tuple[str, str]]) -> Iterator[Path]:
-    """Files below a folder in a fixed order; unreadable folders are named, links to folders not followed."""
+    """Files below a folder in a fixed order, and folders that are one picture; unreadable folders are named.
+
+    Links to folders are not followed.
+    """
 
     def note(error: OSError) -> None:
         name = display_name(error.filename or folder)
         problems.append((name, f"The folder {name} cannot be read ({error.strerror}); check its permissions."))
 
     for here, folders, names in os.walk(folder, onerror=note):
-        folders.sort()
-        if not recursive:
-            folders.clear()
-        yield from (Path(here) / name for name in sorted(names) if not name.startswith("."))
+        pictures = {name for name in folders if format_of_folder(Path(here) / name)}
+        folders[:] = sorted(set(folders) - pictures) if recursive else []
+        yield from (Path(here) / name for name in sorted([*names, *pictures]) if not name.startswith("."))
 
 
 def plan_jobs(
@@ -197,7 +198,13 @@ def plan_jobs(
 
 
 def _is_folder(output: str, several: bool) -> bool:
-    """Whether an output argument means a folder: it is one, ends like one, or has to hold several pictures."""
+    """Whether an output argument means a folder: it is one, ends like one, or has to hold several pictures.
+
+    A name of a picture that is a folder does not.
+    """
+    named = format_of_suffix(Path(output))
+    if named is not None and named.marks and not several:
+        return False
     if os.path.isdir(output) or output.endswith(("/", os.sep)):
         return True
     if several and format_of_suffix(Path(output)) is not None:
@@ -229,7 +236,8 @@ def _check_collisions(jobs: Sequence[Job], others: Sequence[Path]) -> None:
             raise UsageProblem(f"{both}; give other names or folders.")
         written[key] = name
     for _, path in writers:
-        if not inputs.isdisjoint(identities(path)):
+        above = (os.path.normcase(folder) for folder in Path(os.path.realpath(path)).parents)
+        if not inputs.isdisjoint({*identities(path), *above}):
             raise UsageProblem(f"{display_name(path)} is an input and is never overwritten; choose another output.")
 
 
@@ -252,9 +260,9 @@ def split_done(
 
 
 def _has_bytes(path: Path) -> bool:
-    """Whether a file is there and not empty."""
+    """Whether a file is there and not empty, or a folder is, which is made at once."""
     with suppress(OSError, ValueError):
-        return os.path.getsize(path) > 0
+        return path.is_dir() or os.path.getsize(path) > 0
     return False
 
 

@@ -1,4 +1,4 @@
-"""Pictures are written page by page, or some rows at a time; a file appears complete or not at all.
+"""Pictures are written page by page, some rows at a time, or tile by tile; they appear complete or not at all.
 
 with open_writer(picture, Path("clean.tiff")) as writer:
     for index in range(len(picture.specs)):
@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dstl_cli.base.atomic import atomic_output
+from dstl_cli.base.atomic import atomic_folder, atomic_output
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
 from dstl_cli.picture.formats import FORMATS, Format, format_to_write, split_suffix
@@ -135,6 +135,8 @@ def open_writer(
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
     entry = format_to_write(path) if path and not format else FORMATS[format or natural_format(picture)]
     check_format(picture, entry, strip=strip, suffix="" if path is None else split_suffix(path.name)[1])
+    if entry.marks:
+        raise FileProblem(f"{picture.name} goes into one file; choose a name that ends in .tiff, not {entry.suffixes[0]}.")
     if entry.name != picture.format:
         picture = replace(picture, native=None)
     if jpeg_quality is not None and entry.name == "jpeg":
@@ -145,6 +147,24 @@ def open_writer(
         writer = Writer(picture, entry, stream, strip, kept)
         yield writer
         writer.close()
+
+
+@contextmanager
+def open_tiles(picture: Picture, target: Path, *, strip: bool = False, overwrite: bool = True) -> Iterator[Any]:
+    """Lay out a folder for `picture` or one like it, whose pixels are then written tile by tile.
+
+    What is given is what the format's `create` makes, such as `ZarrFolder`. Only a folder that is a picture is
+    overwritten.
+    """
+    entry = format_to_write(target)
+    check_format(picture, entry, strip=strip, suffix=split_suffix(target.name)[1])
+    if target.is_dir() and not any((target / mark).is_file() for mark in entry.marks):
+        name = display_name(target)
+        raise FileProblem(f"{name} is a folder that is no {entry.label} picture; give another name.")
+    if entry.name != picture.format:
+        picture = replace(picture, native=None)
+    with atomic_folder(target, overwrite=overwrite) as folder:
+        yield entry.load().create(picture, folder, strip)
 
 
 def write_picture(picture: Picture, target: Path | BinaryIO | None, **options: Any) -> None:
@@ -194,8 +214,9 @@ def _check_same(path: Path, written: BinaryIO) -> None:
 
 
 def natural_format(picture: Picture) -> str:
-    """The format to write a picture in when none is asked for: its own if that can be, else PNG, else TIFF."""
-    own = [picture.format] if FORMATS[picture.format].written else []
+    """The format of a file for a picture when none is asked for: its own if that can be, else PNG, else TIFF."""
+    entry = FORMATS[picture.format]
+    own = [picture.format] if entry.written and not entry.marks else []
     return next((name for name in (*own, "png") if not _obstacle(picture, FORMATS[name], True, "")), "tiff")
 
 
@@ -210,6 +231,8 @@ def check_format(picture: Picture, entry: Format, *, strip: bool = False, suffix
 def _obstacle(picture: Picture, entry: Format, strip: bool, suffix: str) -> str:
     """Why a format cannot hold a picture; empty when it can."""
     label, spec, count = entry.label, picture.specs[0], len(picture.specs)
+    if entry.marks and len(set(picture.specs)) > 1:
+        return f"has pages of different sizes or kinds, but {label} holds equal ones"
     if not entry.pages:
         if count > 1:
             return f"has {count} pages, but {label} holds one"

@@ -7,6 +7,10 @@ A format is one entry here and one module beside it, imported when a file of it 
     write_rows(picture, stream, strip)               a generator that yields how many rows of a page it wants next and
                                                      is sent them, (colour, alpha)
 
+A format whose pictures are folders has, instead of the last two,
+
+    create(picture, folder, strip)                   lays out the folder; what it gives writes tiles, as `ZarrFolder`
+
 `FORMATS.register` adds a further format from anywhere.
 """
 
@@ -31,6 +35,7 @@ class Format:
 
     lead: a regular expression that the first 18 bytes of its files match.
     codec: what reads and writes it, or the dotted name of that module (else the module of its name beside this one).
+    marks: for a format whose pictures are folders, names one of which is in each of them.
     layouts: kinds of pixels that can be stored: grey (L) or RGB, without or with alpha (A). With `expands`, grey ones
     that are not among them are stored as equal red, green and blue. `only`: the layout that a suffix allows.
     """
@@ -49,6 +54,7 @@ class Format:
     metadata: frozenset[str] = ALL_METADATA
     longest_exif: int | None = None
     written: bool = True
+    marks: tuple[str, ...] = ()
 
     def load(self) -> Any:
         """The module (or object) that reads and writes the format."""
@@ -101,6 +107,15 @@ FORMATS = Formats(
         only=((".pgm", "L"), (".ppm", "RGB")),
         metadata=frozenset(),
     ),
+    Format(
+        *("zarr", "Zarr", (".zarr", ".ome.zarr"), rb"(?!)"),
+        depths=PIXEL_TYPES,
+        layouts=NO_GREY_ALPHA,
+        only=((".ome.zarr", "L"),),
+        pages=True,
+        metadata=frozenset(),
+        marks=(".zgroup", ".zarray", "zarr.json"),
+    ),
     Format("npy", ".npy", (".npy",), rb"\x93NUMPY", depths=PIXEL_TYPES, layouts=NO_GREY_ALPHA, metadata=frozenset()),
 )
 
@@ -147,6 +162,15 @@ def format_of_suffix(path: Path) -> Format | None:
     """The format that a file name says, or None."""
     suffix = split_suffix(path.name)[1].lower()
     return next((entry for entry in FORMATS if suffix in entry.suffixes), None)
+
+
+def format_of_folder(path: Path) -> Format | None:
+    """The format of a folder that is one picture, or that is called so; None for other folders, and files."""
+    if not path.is_dir():
+        return None
+    named = format_of_suffix(path)
+    folders = [entry for entry in FORMATS if entry.marks]
+    return next((e for e in folders if e is named or any((path / mark).is_file() for mark in e.marks)), None)
 
 
 def format_to_write(path: Path) -> Format:
