@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from dstl_cli.base.checks import NAN_CHOICES, check_sigma, keeps_invalid
 from dstl_cli.base.names import display_name
 from dstl_cli.base.scratch import Memory
+from dstl_cli.base.shards import Shard
 from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
 from dstl_cli.learning.methods import METHODS
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 EVERYDAY, FILES, LEARNING, EXPERTS, OUTPUT = "Everyday", "Folders and files", "Learning", "Experts", "What is said"
+CLUSTER = "Many machines"
 KINDS = {"int": "N", "float": "X", "str": "TEXT", "path": "PATH"}
 
 
@@ -104,6 +106,14 @@ MaxMemory = Annotated[
 Scratch = Annotated[
     Path | None, option(EXPERTS, "Folder for what does not fit into memory.", metavar="DIR", shown="TMPDIR")
 ]
+Scheduler = Annotated[
+    str | None,
+    option(CLUSTER, "Let Dask workers do it, or N processes here (local).", metavar="ADDRESS|FILE|local[:N]"),
+]
+ShardOf = Annotated[
+    str | None,
+    option(CLUSTER, "Only part I of N; slurm: the part that SLURM's array job says.", "--shard", metavar="I/N|slurm"),
+]
 Force = Annotated[bool, option(FILES, "Overwrite existing outputs (never an input).", "--force", "-f")]
 Plot = Annotated[Path | None, option(FILES, "Draw it as a PNG too.", metavar="FILE.png")]
 Recursive = Annotated[bool, option(FILES, "Go into sub-folders.", "--recursive", "-r")]
@@ -169,6 +179,32 @@ def parse_crop(text: str | None) -> "Box | None":
     from dstl_cli.pixels.planes import Box
 
     return Box(top, left, top + height, left + width)
+
+
+def parse_shard(text: str | None) -> Shard | None:
+    """A part of a run: I/N, or slurm, of which SLURM says the part in an array job."""
+    if text is None:
+        return None
+    if text == "slurm":
+        return _shard_of_array(os.environ)
+    found = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", text)
+    number, count = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= count:
+        raise UsageProblem(f"--shard takes I/N with I from 1 to N, such as 3/64, or slurm, not {text!r}.")
+    return Shard(number, count)
+
+
+def _shard_of_array(variables: Mapping[str, str]) -> Shard:
+    """The part of a SLURM array job, whose numbers begin anywhere and may have a step."""
+    names = [f"SLURM_ARRAY_TASK_{name}" for name in ("ID", "MIN", "COUNT", "STEP")]
+    given = [variables.get(name, "") for name in names]
+    if not all(text.isascii() and text.isdigit() for text in given[:3]):
+        raise UsageProblem("--shard slurm needs an array job (sbatch --array=1-64); give I/N elsewhere.")
+    task, first, count = map(int, given[:3])
+    number, rest = divmod(task - first, int(given[3]) if given[3].isdigit() and int(given[3]) else 1)
+    if rest or not 0 <= number < count:
+        raise UsageProblem("--shard slurm needs an array without gaps, such as --array=1-64; give I/N for others.")
+    return Shard(number + 1, count)
 
 
 def parse_numbers(text: str, option: str) -> list[float]:

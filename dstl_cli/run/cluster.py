@@ -1,0 +1,204 @@
+"""Workers behind a Dask scheduler: connecting to them, and giving them parts of the work.
+
+Nothing of Dask is imported without `--scheduler`. Parts go out in a sliding window, so that neither the scheduler nor
+this process ever holds more than a few for each worker; a part is run by a function of a module with plain arguments.
+"""
+
+import json
+import logging
+import math
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from dstl_cli.base.names import display_name
+from dstl_cli.base.scratch import SHARE, Memory
+from dstl_cli.base.threads import available_cores
+from dstl_cli.errors import DstlError, UsageProblem
+from dstl_cli.version import __version__
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+CONNECT_SECONDS = 10
+COUNT_SECONDS = 2  # after which the workers are counted again
+WINDOW = 4  # parts for each worker that are out at a time
+_here = threading.Lock()  # held by the task that runs in this worker process: one at a time, its threads are ours
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A part without a result: its workers died, as often as the scheduler allows, or something unforeseen happened."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a worker has for a part: threads, and memory where its process is limited."""
+
+    threads: int
+    memory: int | None
+
+    def limits(self, memory: Memory) -> Memory:
+        """How much memory the work on a picture may take there: what was asked for, else its share of the process's."""
+        if memory.most is not None or self.memory is None:
+            return memory
+        return replace(memory, most=int(SHARE * self.memory))
+
+
+Task = Callable[[Part, Means], Result]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A thin client of a scheduler. threads: of a part on a worker; None: as many as the worker has."""
+
+    client: Any
+    address: str
+    threads: int | None
+
+    @property
+    def workers(self) -> int:
+        """How many worker processes there are now."""
+        return len(self.client.nthreads())
+
+    def completed(
+        self, task: Task[Part, Result], parts: Iterable[Part], most: int | None = None
+    ) -> Iterator[tuple[Part, Result | Lost]]:
+        """The results of `task` over the parts, as they come.
+
+        task: a function of a module, which the workers have. most: parts that are out at a time, where that is not to
+        follow the number of workers. What of ours is wrong on a worker ends the whole; parts that are out when nobody
+        asks any more are cancelled.
+        """
+        from distributed import as_completed
+
+        name, waiting, out = f"{task.__name__}-{uuid4().hex}", enumerate(parts), dict[Any, Part]()
+        finished, workers, counted = as_completed(loop=self.client.loop), 0, -math.inf
+        try:
+            while True:
+                if monotonic() > counted + COUNT_SECONDS:
+                    workers, counted = self.workers, monotonic()
+                room = (most or WINDOW * max(1, workers)) - len(out)
+                for number, part in islice(waiting, max(0, room)):
+                    given = (task, part, self.threads, __version__)
+                    future = self.client.submit(_run, *given, key=(name, number), pure=False)
+                    out[future] = part
+                    finished.add(future)
+                if not out:
+                    return
+                future = next(finished)
+                if future.status in ("lost", "pending"):  # its worker has died with the result, and it runs again
+                    finished.add(future)
+                    continue
+                yield out.pop(future), self._outcome(future)
+        finally:
+            self.client.cancel(list(out), force=True)
+
+    def _outcome(self, future: Any) -> Any:
+        """The result of a part, or why there is none."""
+        try:
+            return future.result()
+        except DstlError:
+            raise
+        except CancelledError:
+            gone = f"The scheduler {self.address} has gone away"
+            raise DstlError(f"{gone}; the same command with --resume goes on.") from None
+        except Exception as error:
+            missing = error if isinstance(error, ImportError) else error.__cause__
+            if isinstance(missing, ImportError):
+                remedy = f"install dstl-cli {__version__} with its cluster extra where they run"
+                raise DstlError(f"The workers cannot load dstl ({missing}); {remedy}.") from error
+            died = type(error).__name__ == "KilledWorker"
+            return Lost("the workers that had it died" if died else " ".join(f"{type(error).__name__} {error}".split()))
+
+
+def _run(task: Task[Part, Result], part: Part, threads: int | None, version: str) -> Result:
+    """Run a part in a worker process, one at a time."""
+    from distributed import get_worker
+
+    if version != __version__:
+        both = f"A worker has dstl {__version__} and this command is {version}"
+        raise DstlError(f"{both}; install the same version on all machines.")
+    worker = get_worker()
+    with _here:
+        return task(part, Means(threads or worker.state.nthreads, worker.memory_manager.memory_limit or None))
+
+
+@contextmanager
+def connected(address: str, threads: int | None = None) -> Iterator[Cluster]:
+    """The workers behind an address: a scheduler's own, the file it wrote, or `local[:N]` for N processes here.
+
+    threads: of a part on a worker; None: all that the worker has.
+    """
+    try:
+        import distributed
+    except ImportError:
+        raise UsageProblem("--scheduler needs Dask; install dstl-cli[cluster].") from None
+    import dask
+
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is told in our own words
+    local = re.fullmatch(r"local(?::(\d{1,4}))?", address)
+    with dask.config.set({"logging.distributed": "critical", "distributed.comm.timeouts.connect": CONNECT_SECONDS}):
+        if local is None:
+            target = scheduler_address(address)
+            try:
+                client = distributed.Client(target, timeout=CONNECT_SECONDS, set_as_default=False)
+            except (OSError, ValueError, TimeoutError) as error:
+                raise _no_answer(target) from error
+            with client:
+                yield Cluster(client, target, threads)
+            return
+        cores, count = available_cores(), int(local[1] or 0)
+        count = count or max(1, cores // (threads or 1))
+        each = threads or max(1, cores // count)
+        with _local_workers(count) as workers, distributed.Client(workers, set_as_default=False) as client:
+            yield Cluster(client, address, each)
+
+
+@contextmanager
+def _local_workers(count: int) -> Iterator[Any]:
+    """A scheduler in this process and so many worker processes of one task each."""
+    import distributed
+
+    with distributed.LocalCluster(
+        n_workers=count,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address=None,
+        silence_logs=logging.CRITICAL,
+        scheduler_kwargs={"allowed_failures": 1},
+    ) as workers:
+        yield workers
+
+
+def scheduler_address(address: str) -> str:
+    """Where a scheduler listens, from its address or the file that it wrote."""
+    if "://" in address:
+        return address
+    path = Path(address)
+    if not path.exists():
+        if re.fullmatch(r"[\w.-]+:\d{1,5}", address):
+            return f"tcp://{address}"
+        takes = "the address of a Dask scheduler such as tcp://host:8786, the file that it wrote, or local[:N]"
+        raise UsageProblem(f"--scheduler takes {takes}, not {display_name(address)}.")
+    try:
+        found = json.loads(path.read_bytes())["address"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageProblem(f"{display_name(path)} is not the file of a Dask scheduler; give another one.") from None
+    return str(found)
+
+
+def _no_answer(address: str) -> UsageProblem:
+    what = f"No Dask scheduler answers at {display_name(address)} within {CONNECT_SECONDS} s"
+    return UsageProblem(f"{what}; check the address and that it runs.")
