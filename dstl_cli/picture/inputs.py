@@ -11,7 +11,14 @@ from pathlib import Path
 from dstl_cli.base.atomic import identities, remove_stale_temporaries
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError, FileProblem, UsageProblem
-from dstl_cli.picture.formats import FORMATS, format_of_folder, format_of_suffix, split_suffix
+from dstl_cli.picture.formats import (
+    FORMATS,
+    format_of_folder,
+    format_of_suffix,
+    holds_pictures,
+    is_written_in_tiles,
+    split_suffix,
+)
 
 STANDARD_STREAM = "-"
 
@@ -107,7 +114,7 @@ def find_inputs(
         path = Path(argument)
         if argument == STANDARD_STREAM:
             found = [Input(None, Path("stdin"))]
-        elif os.path.isdir(path) and format_of_folder(path) is None:
+        elif holds_pictures(path):
             several, known = True, len(problems)
             files = list(_walk(path, recursive, problems))
             kinds = [format_of_suffix(file) or format_of_folder(file) for file in files]
@@ -192,6 +199,9 @@ def plan_jobs(
     jobs = []
     for item in found.inputs:
         place = _output_of(item, output, into_folder, suffix)
+        if is_written_in_tiles(place) and (residual or compare):
+            useless = "--residual" if residual else "--compare"
+            raise UsageProblem(f"{useless} is not written beside Zarr; leave it out, or give an --output in .tiff.")
         jobs.append(Job(item, place, extra(item, residual, "residual"), extra(item, compare, "compare")))
     _check_collisions(jobs, others)
     return jobs
@@ -202,8 +212,7 @@ def _is_folder(output: str, several: bool) -> bool:
 
     A name of a picture that is a folder does not.
     """
-    named = format_of_suffix(Path(output))
-    if named is not None and named.marks and not several:
+    if is_written_in_tiles(Path(output)) and not several:
         return False
     if os.path.isdir(output) or output.endswith(("/", os.sep)):
         return True

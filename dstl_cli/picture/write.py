@@ -136,7 +136,7 @@ def open_writer(
     entry = format_to_write(path) if path and not format else FORMATS[format or natural_format(picture)]
     check_format(picture, entry, strip=strip, suffix="" if path is None else split_suffix(path.name)[1])
     if entry.marks:
-        raise FileProblem(f"{picture.name} goes into one file; choose a name that ends in .tiff, not {entry.suffixes[0]}.")
+        raise FileProblem(f"{picture.name} goes into one file; choose an output in .tiff, not in {entry.suffixes[0]}.")
     if entry.name != picture.format:
         picture = replace(picture, native=None)
     if jpeg_quality is not None and entry.name == "jpeg":

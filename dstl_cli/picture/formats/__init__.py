@@ -173,6 +173,17 @@ def format_of_folder(path: Path) -> Format | None:
     return next((e for e in folders if e is named or any((path / mark).is_file() for mark in e.marks)), None)
 
 
+def holds_pictures(path: Path) -> bool:
+    """Whether a path is a folder of pictures, rather than one picture."""
+    return path.is_dir() and format_of_folder(path) is None
+
+
+def is_written_in_tiles(path: Path | None) -> bool:
+    """Whether an output is a folder that is one picture."""
+    entry = format_of_suffix(path) if path is not None else None
+    return entry is not None and bool(entry.marks)
+
+
 def format_to_write(path: Path) -> Format:
     """The format that the name of an output asks for."""
     found = format_of_suffix(path)

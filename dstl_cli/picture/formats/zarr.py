@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,10 +49,10 @@ def read(source: Source) -> Picture:
         raise unsupported(name, "is called Zarr and holds no Zarr array", "give the folder that holds the picture")
     with decoding(name, "its Zarr metadata make no sense"):
         node = _zarr().open(store=str(root), mode="r")
-        levels, axes = _levels(name, node)
+        levels, axes = _levels(name, root, node)
         arrays = [node[level] if level else node for level in levels]
         spec, pages = _spec(name, arrays[0], axes)
-        for large, small in zip(arrays, arrays[1:], strict=False):
+        for large, small in pairwise(arrays):
             if _factors(large.shape, small.shape) is None:
                 what = f"has a level of {small.shape} values beside one of {large.shape}"
                 raise unsupported(name, what, "remove it, or give the array of the first level")
@@ -175,7 +176,7 @@ class _Reader:
         return block
 
 
-def _levels(name: str, node: Any) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+def _levels(name: str, root: Path, node: Any) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     """Where the arrays of a picture are, the largest first, and what its axes are called; None for a plain array."""
     if hasattr(node, "shape"):
         return ("",), None
@@ -184,7 +185,7 @@ def _levels(name: str, node: Any) -> tuple[tuple[str, ...], tuple[str, ...] | No
     if "plate" in ome or "bioformats2raw.layout" in ome:
         raise unsupported(name, "is a Zarr folder with several pictures", "give one of those in it, such as its 0")
     found = ome.get("multiscales", [])
-    arrays = [key for key, _ in node.arrays()]
+    arrays = sorted(inner.name for inner in root.iterdir() if _is_array(inner)) if not found else []
     if not found and len(arrays) == 1:
         return (arrays[0],), None
     if len(found) != 1:
@@ -193,6 +194,14 @@ def _levels(name: str, node: Any) -> tuple[tuple[str, ...], tuple[str, ...] | No
     if names[-2:] != ("y", "x"):
         raise unsupported(name, f"has the axes {', '.join(names)}", "save it with y and x as the last ones")
     return tuple(dataset["path"] for dataset in found[0]["datasets"]), names
+
+
+def _is_array(folder: Path) -> bool:
+    """Whether a folder is an array of its own."""
+    if (folder / ".zarray").is_file():
+        return True
+    about = folder / "zarr.json"
+    return about.is_file() and json.loads(about.read_bytes()).get("node_type") == "array"
 
 
 def _spec(name: str, array: Any, axes: tuple[str, ...] | None) -> tuple[PageSpec, tuple[int, ...]]:
