@@ -283,5 +283,10 @@ def prepare_folders(todo: Sequence[Job], done: Sequence[Job] = ()) -> None:
         except OSError as error:
             name = display_name(folder)
             raise FileProblem(f"The folder {name} cannot be made ({error.strerror}); choose another output.") from None
-    for folder in dict.fromkeys(path.parent for job in (*todo, *done) for path in job.targets):
+    clear_folders((*todo, *done))
+
+
+def clear_folders(jobs: Sequence[Job]) -> None:
+    """Clear away what killed processes left in the folders of the results."""
+    for folder in dict.fromkeys(path.parent for job in jobs for path in job.targets):
         remove_stale_temporaries(folder)

@@ -6,6 +6,7 @@ with open_writer(picture, Path("clean.tiff")) as writer:
         writer.add(denoise(colour), alpha)
 """
 
+import filecmp
 import io
 import os
 import sys
@@ -150,11 +151,13 @@ def open_writer(
 
 
 @contextmanager
-def open_tiles(picture: Picture, target: Path, *, strip: bool = False, overwrite: bool = True) -> Iterator[Any]:
+def open_tiles(
+    picture: Picture, target: Path, *, strip: bool = False, overwrite: bool = True, resume: bool = False
+) -> Iterator[Any]:
     """Lay out a folder for `picture` or one like it, whose pixels are then written tile by tile.
 
     What is given is what the format's `create` makes, such as `ZarrFolder`. Only a folder that is a picture is
-    overwritten.
+    overwritten; with `resume` one that is there must be what is written, to the byte.
     """
     entry = format_to_write(target)
     check_format(picture, entry, strip=strip, suffix=split_suffix(target.name)[1])
@@ -163,8 +166,11 @@ def open_tiles(picture: Picture, target: Path, *, strip: bool = False, overwrite
         raise FileProblem(f"{name} is a folder that is no {entry.label} picture; give another name.")
     if entry.name != picture.format:
         picture = replace(picture, native=None)
-    with atomic_folder(target, overwrite=overwrite) as folder:
-        yield entry.load().create(picture, folder, strip)
+    kept = resume and not overwrite and target.is_dir()
+    with atomic_folder(target, overwrite=overwrite or kept) as folder:
+        yield entry.load().create(picture, folder.absolute(), strip)
+        if kept and not _are_same(target, folder):
+            raise _not_this(target)
 
 
 def write_picture(picture: Picture, target: Path | BinaryIO | None, **options: Any) -> None:
@@ -207,7 +213,18 @@ def _check_same(path: Path, written: BinaryIO) -> None:
         while same and (block := old.read(2**20)):
             same = block == written.read(2**20)
     if not same:
-        raise FileProblem(f"{name} exists and is not what this run writes; use --force to overwrite it.")
+        raise _not_this(path)
+
+
+def _are_same(first: Path, second: Path) -> bool:
+    """Whether two folders hold the same files, to the byte."""
+    names = [sorted(path.relative_to(top) for path in top.rglob("*") if path.is_file()) for top in (first, second)]
+    return names[0] == names[1] and not any(filecmp.cmpfiles(first, second, names[0], shallow=False)[1:])
+
+
+def _not_this(path: Path) -> FileProblem:
+    """The error for a target that another run or program made."""
+    return FileProblem(f"{display_name(path)} exists and is not what this run writes; use --force to overwrite it.")
 
 
 # --- what a format can hold ---------------------------------------------------------------------------

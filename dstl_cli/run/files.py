@@ -1,11 +1,13 @@
 """A run of `dstl denoise`: every picture is read, denoised and written; it says nothing to anyone."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -31,9 +33,11 @@ from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.planes import Box
 from dstl_cli.run.cluster import Cluster, Means
+from dstl_cli.run.journal import Journal
 from dstl_cli.run.large import Crew, PageWork, denoised_by, write_reduced, write_tiles
 from dstl_cli.run.pages import PageSource, page_of, read_input
 from dstl_cli.transforms.files import TransformFile, save_transform
+from dstl_cli.transforms.transform import Iteration
 
 if TYPE_CHECKING:
     from dstl_cli.run.pooling import SharedNoise
@@ -44,7 +48,28 @@ PICTURE_KEYS = ("width", "height", "pages", "channels", "dtype", "sigma", "sigma
 MADE_KEYS = ("noise", "unchanged", "seconds", "warnings", "settings", "transform", "error")
 RECORD_KEYS = ("input", "output", *PICTURE_KEYS, *MADE_KEYS)
 LOOKED_AT = 64  # files whose headers are looked at before they are denoised
+LARGE_PIXELS = 32_000_000  # pages of this size are denoised in tiles where there are several workers ...
+LARGE_BYTES = 2**20  # ... in files of more bytes, whose headers are looked at
 SMALL_PIXELS = 500_000  # pictures up to this size are denoised side by side, one on each thread; others by themselves
+
+
+@dataclass(frozen=True)
+class FirstPage:
+    """What is told of how a page was denoised: little, so that it can be sent, and not the transform itself."""
+
+    sigmas: tuple[float, ...]
+    noise: NoiseModel  # in the units in which deviations are told
+    settings: dict[str, Any] | None
+    transform: dict[str, Any] | None
+    history: tuple[Iteration, ...]
+    plan: dict[str, Any]
+
+    @classmethod
+    def of(cls, page: DenoiseRecord) -> "FirstPage":
+        """What is told of a page."""
+        transform = None if page.transform is None else page.transform.facts()
+        told = page.plan.noise_as_told, page.settings, transform
+        return cls(page.sigmas, *told, page.history, page.plan.to_json())
 
 
 @dataclass(frozen=True)
@@ -52,7 +77,7 @@ class DenoisedFile:
     """A written picture: what it is, how its first page was denoised, and what there is to say, each sentence once."""
 
     info: ImageInfo
-    first_page: DenoiseRecord
+    first_page: FirstPage
     warnings: tuple[str, ...]
     seconds: float
     sigma_source: str  # "given", "estimated" or "shared"
@@ -68,8 +93,8 @@ class DenoisedFile:
         page = self.first_page
         size = {key: getattr(self.info, key) for key in ("width", "height", "pages", "channels")}
         noise = {"sigma": self.sigma, "sigma_channels": list(page.sigmas), "sigma_source": self.sigma_source}
-        noise |= {"noise": page.plan.noise.to_json()["kind"] if page.transform else None, "unchanged": self.unchanged}
-        made = {"settings": page.settings, "transform": None if page.transform is None else page.transform.facts()}
+        noise |= {"noise": page.plan["noise"]["kind"] if page.transform else None, "unchanged": self.unchanged}
+        made = {"settings": page.settings, "transform": page.transform}
         more = {"dtype": self.info.dtype.name, "seconds": self.seconds, "warnings": list(self.warnings)}
         return size | noise | made | more
 
@@ -82,6 +107,7 @@ class DenoiseRun:
     transform of the only picture goes. jpeg_quality: of JPEG outputs, coded as their inputs where it is None.
     shared: what the pictures of the run have in common, in the place of noise.
     crop: the part of every page that is denoised and written; what is found out before is that of the whole page.
+    executor: who does the work, in any order, if not this process. journal: where each end is noted.
     cluster: whose workers denoise the tiles of a picture; this process only surveys it, and writes what is a file.
     """
 
@@ -97,6 +123,8 @@ class DenoiseRun:
     jpeg_quality: int | None = None
     shared: "SharedNoise | None" = None
     crop: Box | None = None
+    executor: "Executor | None" = None
+    journal: Journal | None = None
     cluster: Cluster | None = None
     records: list[dict[str, Any]] = field(default_factory=list)
 
@@ -105,17 +133,23 @@ class DenoiseRun:
     ) -> Iterator[tuple[dict[str, Any], DenoisedFile | None]]:
         """Denoise every picture, after those of the arguments that cannot be looked into.
 
-        Of each, what the JSON report tells of it, and what it has become: None where its record has an error.
+        Of each, what the JSON report tells of it, and what it has become: None where its record has an error. In the
+        end the records have the order of the pictures, whoever did the work.
         """
         for name, sentence in self.found.problems:
             yield self._recorded(name, None, error=sentence), None
-        for job, finished in self._finished(progress, describe):
+        first, places, came = len(self.records), {id(job): place for place, job in enumerate(self.todo)}, list[int]()
+        finish = DenoiseRun.on_this_machine if self.executor is None else self.executor
+        for job, finished in finish(self, progress, describe):
+            came.append(places[id(job)])
             if isinstance(finished, DstlError):
                 yield self._recorded(job.source.name, job.output_name, error=str(finished)), None
             else:
                 yield self._recorded(job.source.name, job.output_name, **finished.facts()), finished
+        ordered = sorted(zip(came, self.records[first:], strict=True), key=itemgetter(0))
+        self.records[first:] = [record for _, record in ordered]
 
-    def _finished(
+    def on_this_machine(
         self, progress: Progress | None, describe: Callable[[str], None]
     ) -> Iterator[tuple[Job, DenoisedFile | DstlError]]:
         """What becomes of each picture, in order; small ones that follow each other are denoised side by side."""
@@ -139,6 +173,8 @@ class DenoiseRun:
 
     def _recorded(self, name: str, output: str | None, **facts: Any) -> dict[str, Any]:
         self.records.append(dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts)
+        if self.journal is not None:
+            self.journal.add(self.records[-1])
         return self.records[-1]
 
     def noise_of(self, job: Job, page: int) -> float | NoiseModel | None:
@@ -165,6 +201,11 @@ class DenoiseRun:
             "resumed": len(self.done_before),
             "skipped": self.found.skipped,
         }
+
+
+Executor = Callable[
+    [DenoiseRun, Progress | None, Callable[[str], None]], Iterator[tuple[Job, DenoisedFile | DstlError]]
+]
 
 
 class PictureWork:
@@ -226,7 +267,7 @@ class PictureWork:
         self.seconds += perf_counter() - start
 
     def _read(self) -> None:
-        self._picture = read_input(self.job.source, keep_invalid=self.request.keep_invalid)
+        self._picture = read_input(self.job.source, self.name, keep_invalid=self.request.keep_invalid)
         if self._picture.decode_part is None:
             self._picture.page(0)  # stays at hand
 
@@ -247,6 +288,7 @@ class PictureWork:
             if plan.transform is None and not (job.residual or job.compare) and run.stays(picture, job):
                 main.copy()
                 continue
+            self._warnings += plan.warnings
             for box, rows in self._denoised_rows(source, plan, index):
                 noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
                 self._hand_over()
@@ -261,10 +303,11 @@ class PictureWork:
         """Denoise every page tile by tile; whoever denoises a tile writes it."""
         job, run, crew = self.job, self.run, self._crew
         assert job.output is not None
-        opened = open_tiles(result, job.output, strip=run.strip, overwrite=run.force)
+        opened = open_tiles(result, job.output, strip=run.strip, overwrite=run.force, resume=run.resume)
         folder = self._files.enter_context(opened)
         for index in range(len(picture.specs)):
             source, plan = self._surveyed(picture, index)
+            self._warnings += plan.warnings
             share = part_of(self.progress, index, len(picture.specs))
             part = run.crop or Box.whole(plan.shape)
             write_tiles(crew, self._work(source, plan, index), part, folder, share)
@@ -280,7 +323,6 @@ class PictureWork:
             raise DstlError(f"{self.name} has no noise to learn from and is not written; {kept} neither.")
         self._first = self._first or DenoiseRecord.of(plan)
         self._unchanged = self._unchanged and plan.transform is None
-        self._warnings += plan.warnings
         return source, plan
 
     def _denoised_rows(self, source: PageSource, plan: Plan, index: int) -> Iterator[tuple[Box, Pixels]]:
@@ -295,8 +337,11 @@ class PictureWork:
 
     def _work(self, source: PageSource, plan: Plan, index: int) -> PageWork:
         """What is told of a page to those who denoise its tiles: here the page itself, elsewhere how to open it."""
-        elsewhere = partial(page_of, self.job.source, index, keep_invalid=self.request.keep_invalid)
-        return PageWork(elsewhere if self.run.cluster else lambda: source, index, plan, self.request.memory)
+        if self.run.cluster is None or self.job.source.path is None:
+            return PageWork(lambda: source, index, plan, self.request.memory)
+        item = replace(self.job.source, path=Path(os.path.abspath(self.job.source.path)))
+        opened = partial(page_of, item, self.name, index, keep_invalid=self.request.keep_invalid)
+        return PageWork(opened, index, plan, self.request.memory)
 
     @property
     def _crew(self) -> Crew:
@@ -329,7 +374,7 @@ class PictureWork:
         source = "estimated" if run.noise_of(self.job, 0) is None else told
         page, said = self._first, tuple(dict.fromkeys(self._warnings))
         assert page is not None
-        self._finished = DenoisedFile(self._info, page, said, self.seconds, source, self._unchanged)
+        self._finished = DenoisedFile(self._info, FirstPage.of(page), said, self.seconds, source, self._unchanged)
         if run.save_transform is not None and page.transform is not None:
             facts = {"settings": page.settings, "sigma": self._finished.sigma, "images": 1, "source": "denoise"}
             kept = TransformFile(page.transform, facts, page.history)
@@ -370,6 +415,16 @@ def is_small(item: Input) -> bool:
     except DstlError:
         return True
     return len(specs) == 1 and specs[0].height * specs[0].width <= SMALL_PIXELS
+
+
+def is_large(item: Input) -> bool:
+    """Whether a file has a page to be denoised in tiles on several workers: one that can be read in windows."""
+    with suppress(DstlError, OSError):
+        if item.path is not None and (item.path.is_dir() or os.path.getsize(item.path) > LARGE_BYTES):
+            picture = read_picture(item.path)
+            most = max(spec.height * spec.width for spec in picture.specs)
+            return picture.decode_part is not None and most >= LARGE_PIXELS
+    return False
 
 
 def _derived(picture: Picture, kind: str, times: int) -> Picture:

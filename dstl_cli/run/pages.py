@@ -46,11 +46,11 @@ def hints_of(picture: Picture) -> Hints:
     return Hints(iso=exif_iso(picture.metadata.exif), steps=steps)
 
 
-def read_input(item: Input, *, keep_invalid: bool = False) -> Picture:
+def read_input(item: Input, name: str, *, keep_invalid: bool) -> Picture:
     """The headers of an input; keep_invalid: pages with NaN and infinite values are not refused."""
-    return replace(read_picture(item.path, name=item.name), allows_invalid=keep_invalid)
+    return replace(read_picture(item.path, name=name), allows_invalid=keep_invalid)
 
 
-def page_of(item: Input, index: int, *, keep_invalid: bool = False) -> PageSource:
+def page_of(item: Input, name: str, index: int, *, keep_invalid: bool) -> PageSource:
     """A page of an input, to be called wherever a part of it is worked on."""
-    return PageSource(read_input(item, keep_invalid=keep_invalid), index)
+    return PageSource(read_input(item, name, keep_invalid=keep_invalid), index)

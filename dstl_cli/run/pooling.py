@@ -117,6 +117,11 @@ class SharedNoise:
     kinds: Mapping[tuple[Input, int], PictureKind]  # of every page that could be read
     counts: Mapping[PictureKind, int]  # pages in which noise was found
 
+    def limited_to(self, places: Mapping[Input, Input]) -> "SharedNoise":
+        """The same for some pictures alone, each under the name that it has elsewhere."""
+        kinds = {(places[item], page): kind for (item, page), kind in self.kinds.items() if item in places}
+        return replace(self, kinds=kinds)
+
     def model_of(self, source: Input, page: int) -> NoiseModel | None:
         """The noise of a page; None where nothing was found in any of its kind, or too different things."""
         pool = self.pools.get(self.kinds.get((source, page), PictureKind(0, False)))
