@@ -84,7 +84,7 @@ class OnCluster:
                     yield from zip(jobs, result, strict=True)
             left = lost
         for job, reason in zip(left, reasons, strict=True):
-            yield job, DstlError(f"{job.source.name} is left out: {reason}, also when nothing else was done there.")
+            yield job, DstlError(f"{job.source.name} is left out: {reason}, also when it was tried alone.")
         in_tiles = replace(run, todo=large, cluster=self.cluster, executor=None, journal=None)
         yield from in_tiles.on_this_machine(None, lambda text: None)
 

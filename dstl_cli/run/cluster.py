@@ -8,12 +8,15 @@ import json
 import logging
 import math
 import re
+import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
+from multiprocessing import resource_tracker
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -104,12 +107,32 @@ class Cluster:
         finally:
             self.client.cancel(list(out), force=True)
 
+    def held(self, task: Callable[[Part], Any], parts: Iterable[Part]) -> list[Any]:
+        """The results of a task over parts, which stay with the workers; what is lost with a worker is made again."""
+        return self._submitted(task, parts)
+
+    def over(self, held: Iterable[Any], task: Callable[..., Result], *given: Any) -> Iterator[Result]:
+        """The results of `task(part, *given)` over parts that workers hold, in their order."""
+        futures = deque(self._submitted(task, held, *given))
+        while futures:
+            result = self._outcome(futures.popleft())
+            if isinstance(result, Lost):
+                raise DstlError(f"A part of the work was not done: {result.reason}; look at the logs of the workers.")
+            yield result
+
+    def _submitted(self, task: Callable[..., Any], parts: Iterable[Any], *given: Any) -> list[Any]:
+        """A task over parts, or what workers hold, as Dask's futures."""
+        name = f"{task.__name__}-{uuid4().hex}"
+        rest = given, self.threads, __version__
+        return [
+            self.client.submit(_run_on, task, part, *rest, key=(name, number), pure=False)
+            for number, part in enumerate(parts)
+        ]
+
     def _outcome(self, future: Any) -> Any:
         """The result of a part, or why there is none."""
         try:
-            return future.result()
-        except DstlError:
-            raise
+            result = future.result()
         except CancelledError:
             gone = f"The scheduler {self.address} has gone away"
             raise DstlError(f"{gone}; the same command with --resume goes on.") from None
@@ -120,18 +143,37 @@ class Cluster:
                 raise DstlError(f"The workers cannot load dstl ({missing}); {remedy}.") from error
             died = type(error).__name__ == "KilledWorker"
             return Lost("the workers that had it died" if died else " ".join(f"{type(error).__name__} {error}".split()))
+        if isinstance(result, DstlError):
+            raise result
+        return result
 
 
-def _run(task: Task[Part, Result], part: Part, threads: int | None, version: str) -> Result:
-    """Run a part in a worker process, one at a time."""
+def _run(task: Task[Part, Result], part: Part, threads: int | None, version: str) -> Result | DstlError | Lost:
+    """Run a part in a worker process, one at a time.
+
+    Errors are results: what goes wrong where Dask sends an exception with its traceback is never heard of.
+    """
     from distributed import get_worker
 
     if version != __version__:
         both = f"A worker has dstl {__version__} and this command is {version}"
-        raise DstlError(f"{both}; install the same version on all machines.")
+        return DstlError(f"{both}; install the same version on all machines.")
     worker = get_worker()
-    with _here:
-        return task(part, Means(threads or worker.state.nthreads, worker.memory_manager.memory_limit or None))
+    means = Means(threads or worker.state.nthreads, worker.memory_manager.memory_limit or None)
+    try:
+        with _here:
+            return task(part, means)
+    except DstlError as error:
+        return error
+    except Exception as error:
+        return Lost(" ".join(f"{type(error).__name__} {error}".split()))
+
+
+def _run_on(task: Callable[..., Any], part: Any, given: tuple[Any, ...], threads: int | None, version: str) -> Any:
+    """Run a task on what a worker holds, or on a part; what went wrong before stays wrong."""
+    if isinstance(part, (DstlError, Lost)):
+        return part
+    return _run(lambda own, means: task(own, *given), part, threads, version)
 
 
 @contextmanager
@@ -170,16 +212,35 @@ def _local_workers(count: int) -> Iterator[Any]:
     """A scheduler in this process and so many worker processes of one task each."""
     import distributed
 
-    with distributed.LocalCluster(
-        n_workers=count,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address=None,
-        silence_logs=logging.CRITICAL,
-        scheduler_kwargs={"allowed_failures": 1},
-    ) as workers:
+    with _without_ctrl_c():
+        workers = distributed.LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+            scheduler_kwargs={"allowed_failures": 1},
+        )
+    with workers:
         yield workers
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Threads and processes that are begun here never hear of Ctrl-C, which a terminal sends to all of them.
+
+    This process hears of it at the end of the block, and ends the others.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # which would open the signals again where it is begun
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def scheduler_address(address: str) -> str:
