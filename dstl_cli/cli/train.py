@@ -129,7 +129,8 @@ def _parts(
     if scheduler is None:
         from dstl_cli.run.collections import sampled
 
-        yield settings, *sampled(settings, pictures, held_out)
+        learnt_from, beside = sampled(settings, pictures, held_out)
+        yield settings, learnt_from, beside
         return
     from dstl_cli.run.cluster import connected
     from dstl_cli.run.sharded import OnWorkers, in_shards

@@ -185,7 +185,9 @@ class SampledPictures(CollectionPart):
         return TrainingSet.from_patches(self.sample.patches(), self.settings)
 
 
-def sampled(settings: CollectionSettings, pictures: Selection, held_out: Selection) -> tuple[SampledPictures, ...]:
+def sampled(
+    settings: CollectionSettings, pictures: Selection, held_out: Selection
+) -> tuple[SampledPictures, SampledPictures]:
     """Both parts of a training from a bounded sample."""
     return (
         SampledPictures(0, "PATH", pictures, settings, PatchSample.of(settings)),
