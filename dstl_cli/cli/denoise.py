@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dstl_cli.base.addresses import place_of
 from dstl_cli.base.checks import NAN_CHOICES
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
@@ -74,9 +75,12 @@ def denoise(
         str, option(EVERYDAY, "NaN and infinite pixels: refuse such files, or keep the pixels.", metavar=NAN_METAVAR)
     ] = "refuse",
     compare: Annotated[
-        Path | None, option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.")
+        str | None,
+        option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.", metavar="PATH"),
     ] = None,
-    residual: Annotated[Path | None, option(EVERYDAY, "Also write what was removed: a file or a folder.")] = None,
+    residual: Annotated[
+        str | None, option(EVERYDAY, "Also write what was removed: a file or a folder.", metavar="PATH")
+    ] = None,
     crop: Annotated[
         str | None, option(EVERYDAY, "Denoise and write this part only, as it is in the whole.", metavar="X,Y,W,H")
     ] = None,
@@ -156,12 +160,13 @@ def denoise(
     from dstl_cli.picture.inputs import find_inputs, plan_jobs, prepare_folders, split_done
     from dstl_cli.run.files import DenoiseRun
 
-    folders = [Path(path) for path in (output, residual, compare) if path is not None and path != "-"]
+    folders = [place_of(path) for path in (output, residual, compare) if path is not None and path != "-"]
     found = find_inputs(inputs, recursive=recursive, made_suffix=suffix, results=folders)
     if save_transform is not None and len(found.inputs) != 1:
         raise UsageProblem("--save-transform keeps the transform of one picture; give one picture.")
     others = [] if save_transform is None else [save_transform]
-    planned = plan_jobs(found, output, suffix=suffix, residual=residual, compare=compare, others=others)
+    beside = [None if path is None else place_of(path) for path in (residual, compare)]
+    planned = plan_jobs(found, output, suffix=suffix, residual=beside[0], compare=beside[1], others=others)
     mine = planned if chosen_shard is None else chosen_shard.of(planned)
     todo, done_before = split_done(mine, resume=resume, force=force, others=others)
     run = DenoiseRun(
@@ -271,7 +276,7 @@ def _noted(run: "DenoiseRun", output: str | None, shard: "Shard | None") -> Iter
 
 def _list_plan(run: "DenoiseRun") -> None:
     """What a run would do."""
-    missing = [job for job in run.todo if job.source.path is not None and not job.source.path.exists()]
+    missing = [job for job in run.todo if isinstance(job.source.path, Path) and not job.source.path.exists()]
     problems = [sentence for _, sentence in run.found.problems]
     problems += [f"{job.source.name} does not exist; check the name." for job in missing]
     for sentence in problems:

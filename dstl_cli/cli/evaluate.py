@@ -95,7 +95,7 @@ def evaluate(
         pairs = paired(Path(inputs[0]), partners, recursive=recursive, noisy=noisy is not None)
     else:
         pairs = clean_pictures(inputs, recursive=recursive)
-    files = [item.path for pair in pairs for item in pair if item is not None and item.path is not None]
+    files = [item.path for pair in pairs for item in pair if item is not None and isinstance(item.path, Path)]
     options.check_outputs({"--csv": csv, "--report": report}, files + (settings["transform"] or []), force=force)
     run = Evaluation(pairs, Measures(peak, ssim), plan, wants_pictures=report is not None)
     with progress_bar("evaluate") as (progress, describe):

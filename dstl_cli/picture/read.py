@@ -10,13 +10,14 @@ the check that a file is long enough for the size it claims.
 from dataclasses import replace
 from pathlib import Path
 
+from dstl_cli.base.addresses import Place
 from dstl_cli.picture.formats import LEAD, format_of_folder, recognise
 from dstl_cli.picture.model import Picture
 from dstl_cli.picture.problems import decoding
 from dstl_cli.picture.source import folder_source, open_source
 
 
-def read_picture(source: Path | bytes | None, *, name: str | None = None) -> Picture:
+def read_picture(source: Place | bytes | None, *, name: str | None = None) -> Picture:
     """Read the headers of a picture file, or of a folder that is one picture; every problem with it is a FileProblem.
 
     None is standard input.

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from dstl_cli.base.addresses import Address, Place
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError, FileProblem
 from dstl_cli.picture.problems import damaged, truncated
@@ -109,10 +110,15 @@ def max_pixels() -> int | None:
     return int(text) if text else None
 
 
-def open_source(source: Path | bytes | None, name: str | None = None) -> Source:
-    """Check that a path is a readable, non-empty regular file and make a Source of it; None is standard input."""
+def open_source(source: Place | bytes | None, name: str | None = None) -> Source:
+    """Check that a path is a readable, non-empty regular file and make a Source of it; None is standard input.
+
+    What is at an address is read whole.
+    """
     if source is None:
         source = _standard_input()
+    if isinstance(source, Address):
+        source, name = source.read(), name or str(source)
     if isinstance(source, bytes):
         shown = name or "standard input"
         size = len(source)

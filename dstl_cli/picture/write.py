@@ -12,7 +12,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from dstl_cli.base.addresses import Address, Place, whole_object
 from dstl_cli.base.atomic import atomic_folder, atomic_output
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
@@ -118,7 +119,7 @@ def _write_rows(codec: Any, picture: Picture, stream: BinaryIO, strip: bool) -> 
 @contextmanager
 def open_writer(
     picture: Picture,
-    target: Path | BinaryIO | None,
+    target: Place | BinaryIO | None,
     *,
     format: str | None = None,
     strip: bool = False,
@@ -126,7 +127,7 @@ def open_writer(
     resume: bool = False,
     jpeg_quality: int | None = None,
 ) -> Iterator[Writer]:
-    """Write the pages of `picture`, or others like them, to a file, a binary stream or (None) standard output.
+    """Write the pages of `picture`, or others like them, to a place, a binary stream or (None) standard output.
 
     The format is `format`, or else what the file name asks for, or else `natural_format`. With strip, profile, EXIF,
     resolution and all other metadata are left out, but not the axes of TIFF stacks. A file that exists is an error
@@ -134,8 +135,9 @@ def open_writer(
     the picture's own was (95 for others), or at `jpeg_quality`.
     """
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
-    entry = format_to_write(path) if path and not format else FORMATS[format or natural_format(picture)]
-    check_format(picture, entry, strip=strip, suffix="" if path is None else split_suffix(path.name)[1])
+    named = target if isinstance(target, Address) else path
+    entry = format_to_write(named) if named and not format else FORMATS[format or natural_format(picture)]
+    check_format(picture, entry, strip=strip, suffix="" if named is None else split_suffix(named.name)[1])
     if entry.marks:
         raise FileProblem(f"{picture.name} goes into one file; choose an output in .tiff, not in {entry.suffixes[0]}.")
     if entry.name != picture.format:
@@ -143,7 +145,11 @@ def open_writer(
     if jpeg_quality is not None and entry.name == "jpeg":
         picture = entry.load().at_quality(picture, jpeg_quality)
     kept = path if path and resume and not overwrite and os.path.isfile(path) else None
-    output = atomic_output(path, overwrite=overwrite or kept is not None) if path else _whole_output(target)
+    output: AbstractContextManager[BinaryIO]
+    if isinstance(target, Address):
+        output = whole_object(target, overwrite=overwrite, same=resume)
+    else:
+        output = atomic_output(path, overwrite=overwrite or kept is not None) if path else _whole_output(target)
     with output as stream:
         writer = Writer(picture, entry, stream, strip, kept)
         yield writer

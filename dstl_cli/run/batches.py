@@ -16,7 +16,7 @@ from dstl_cli.base.progress import Progress
 from dstl_cli.denoising.survey import Request
 from dstl_cli.errors import DstlError
 from dstl_cli.measure.trials import warm_up
-from dstl_cli.picture.inputs import Input, Job, Selection
+from dstl_cli.picture.inputs import Input, Job, Selection, from_root
 from dstl_cli.run.cluster import Cluster, Lost, Means
 from dstl_cli.run.files import DenoisedFile, DenoiseRun, is_large
 
@@ -141,15 +141,11 @@ class Batches:
 
 def for_workers(job: Job) -> Job:
     """A picture with its paths from the root, under the name that it has here."""
-    source = job.source
-    assert source.path is not None
-    whole = Input(Path(os.path.abspath(source.path)), source.relative)
-    places = (None if path is None else Path(os.path.abspath(path)) for path in (job.output, job.residual, job.compare))
-    return Job(whole, *places)
+    return Job(job.source.for_workers(), *map(from_root, (job.output, job.residual, job.compare)))
 
 
 def size_of(item: Input) -> int:
     """Bytes of a file; 0 where that is not known."""
     with suppress(OSError, ValueError):
-        return 0 if item.path is None else os.path.getsize(item.path)
+        return os.path.getsize(item.path) if isinstance(item.path, Path) else item.size or 0
     return 0

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dstl_cli.base.addresses import Address, place_of
 from dstl_cli.base.arrays import Arrays
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError, UsageProblem, refusals
@@ -29,6 +30,9 @@ def find_collection(arguments: Sequence[str]) -> Selection:
     """The pictures among files, folders (with all below them) and unexpanded patterns; wrong names are refused."""
     if STANDARD_STREAM in arguments:
         raise UsageProblem("Pictures to learn from are given as files and folders, not on standard input.")
+    remote = [argument for argument in arguments if isinstance(place_of(argument), Address)]
+    if remote:
+        raise UsageProblem(f"Pictures to learn from are files of this machine, not {remote[0]}; copy them first.")
     found = find_inputs(arguments, recursive=True, made_suffix=NO_SUFFIX)
     for path in files_of(found):
         if not os.path.lexists(path):
@@ -38,13 +42,13 @@ def find_collection(arguments: Sequence[str]) -> Selection:
 
 def files_of(collection: Selection) -> list[Path]:
     """The files of a collection, in a fixed order."""
-    return [item.path for item in collection.inputs if item.path is not None]
+    return [item.path for item in collection.inputs if isinstance(item.path, Path)]
 
 
 def without(collection: Selection, other: Selection) -> Selection:
     """A collection without the files that another one has too, be it under other names."""
     taken = {os.path.realpath(path) for path in files_of(other)}
-    kept = tuple(item for item in collection.inputs if os.path.realpath(item.path or "") not in taken)
+    kept = tuple(item for item in collection.inputs if os.path.realpath(str(item.path or "")) not in taken)
     return replace(collection, inputs=kept)
 
 

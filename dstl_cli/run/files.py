@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dstl_cli.base.addresses import Address, Place
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.base.threads import available_cores, in_order
@@ -302,7 +303,7 @@ class PictureWork:
     def _denoise_into_folder(self, picture: Picture, result: Picture) -> None:
         """Denoise every page tile by tile; whoever denoises a tile writes it."""
         job, run, crew = self.job, self.run, self._crew
-        assert job.output is not None
+        assert isinstance(job.output, Path)  # addresses are refused before
         opened = open_tiles(result, job.output, strip=run.strip, overwrite=run.force, resume=run.resume)
         folder = self._files.enter_context(opened)
         for index in range(len(picture.specs)):
@@ -337,10 +338,11 @@ class PictureWork:
 
     def _work(self, source: PageSource, plan: Plan, index: int) -> PageWork:
         """What is told of a page to those who denoise its tiles: here the page itself, elsewhere how to open it."""
-        if self.run.cluster is None or self.job.source.path is None:
+        if self.run.cluster is None:
             return PageWork(lambda: source, index, plan, self.request.memory)
-        item = replace(self.job.source, path=Path(os.path.abspath(self.job.source.path)))
-        opened = partial(page_of, item, self.name, index, keep_invalid=self.request.keep_invalid)
+        opened = partial(
+            page_of, self.job.source.for_workers(), self.name, index, keep_invalid=self.request.keep_invalid
+        )
         return PageWork(opened, index, plan, self.request.memory)
 
     @property
@@ -348,7 +350,7 @@ class PictureWork:
         """Who denoises tiles."""
         return Crew(Means(self.request.jobs or available_cores(), None), self.run.cluster)
 
-    def _opened(self, content: Picture, target: Path | None) -> Writer:
+    def _opened(self, content: Picture, target: Place | None) -> Writer:
         """A writer that is closed with the others."""
         run = self.run
         quality = run.jpeg_quality
@@ -409,7 +411,12 @@ def one_by_one(works: Sequence[PictureWork], *, beside: bool) -> Iterator[Denois
 
 
 def is_small(item: Input) -> bool:
-    """Whether the headers of a file tell of one small page; a file without such headers is no work at all."""
+    """Whether the headers of a file tell of one small page; a file without such headers is no work at all.
+
+    At an address the size of the file has to do, as headers would be read through the network twice.
+    """
+    if isinstance(item.path, Address):
+        return (item.size or SMALL_PIXELS) < SMALL_PIXELS
     try:
         specs = read_picture(item.path, name=item.name).specs if item.path else ()
     except DstlError:
@@ -420,7 +427,7 @@ def is_small(item: Input) -> bool:
 def is_large(item: Input) -> bool:
     """Whether a file has a page to be denoised in tiles on several workers: one that can be read in windows."""
     with suppress(DstlError, OSError):
-        if item.path is not None and (item.path.is_dir() or os.path.getsize(item.path) > LARGE_BYTES):
+        if isinstance(item.path, Path) and (item.path.is_dir() or os.path.getsize(item.path) > LARGE_BYTES):
             picture = read_picture(item.path)
             most = max(spec.height * spec.width for spec in picture.specs)
             return picture.decode_part is not None and most >= LARGE_PIXELS

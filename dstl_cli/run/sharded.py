@@ -4,11 +4,9 @@ How the files are cut into shards depends on the collection alone, so that the r
 """
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -172,7 +170,7 @@ class ShardedPictures(CollectionPart):
                 works.append(ShardWork(tuple(files), self.settings, self.number, self.share))
                 files, room = [], SHARD_PATCHES
             room -= wanted
-            files.append(ShardFile(replace(item, path=Path(os.path.abspath(item.path))), number, item.name))
+            files.append(ShardFile(item.for_workers(), number, item.name))
         return [*works, ShardWork(tuple(files), self.settings, self.number, self.share)] if files else works
 
 

@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from dstl_cli.base.addresses import Address, Place
 from dstl_cli.base.depths import PIXEL_TYPES
 from dstl_cli.base.names import display_name
 from dstl_cli.base.registry import Registry
@@ -158,15 +159,15 @@ def split_suffix(name: str) -> tuple[str, str]:
     return stem, name[len(stem) :]
 
 
-def format_of_suffix(path: Path) -> Format | None:
+def format_of_suffix(path: Place) -> Format | None:
     """The format that a file name says, or None."""
     suffix = split_suffix(path.name)[1].lower()
     return next((entry for entry in FORMATS if suffix in entry.suffixes), None)
 
 
-def format_of_folder(path: Path) -> Format | None:
-    """The format of a folder that is one picture, or that is called so; None for other folders, and files."""
-    if not path.is_dir():
+def format_of_folder(path: Place) -> Format | None:
+    """The format of a folder that is one picture, or that is called so; None for other folders, files and addresses."""
+    if isinstance(path, Address) or not path.is_dir():
         return None
     named = format_of_suffix(path)
     folders = [entry for entry in FORMATS if entry.marks]
@@ -178,13 +179,13 @@ def holds_pictures(path: Path) -> bool:
     return path.is_dir() and format_of_folder(path) is None
 
 
-def is_written_in_tiles(path: Path | None) -> bool:
+def is_written_in_tiles(path: Place | None) -> bool:
     """Whether an output is a folder that is one picture."""
     entry = format_of_suffix(path) if path is not None else None
     return entry is not None and bool(entry.marks)
 
 
-def format_to_write(path: Path) -> Format:
+def format_to_write(path: Place) -> Format:
     """The format that the name of an output asks for."""
     found = format_of_suffix(path)
     if found is not None and found.written:
