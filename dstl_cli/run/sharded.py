@@ -23,7 +23,7 @@ from dstl_cli.picture.read import read_picture
 from dstl_cli.run.cluster import Cluster
 from dstl_cli.run.collections import CollectionPart, learn_from
 
-SHARD_PATCHES = 4_000_000  # of the files of a shard, where one alone has no more
+SHARD_PATCHES = 1_000_000  # of the files of a shard, where one alone has no more: some ten megabytes
 
 
 @dataclass(frozen=True)
