@@ -45,17 +45,17 @@ def atomic_output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
     if os.path.exists(path) and not os.path.isfile(path):
         buffer = io.BytesIO()
         yield buffer
-        with _writing_errors(path), path.open("wb") as device:
+        with writing_errors(path), path.open("wb") as device:
             device.write(buffer.getbuffer())
         return
-    with _writing_errors(path):
+    with writing_errors(path):
         if not overwrite and os.path.lexists(path):
             raise FileExistsError
     temporary, stream = _create_temporary(path)
     try:
         try:
             yield stream
-            with _writing_errors(path):
+            with writing_errors(path):
                 stream.flush()
                 os.fsync(stream.fileno())
             if sys.platform != "win32":  # still locked, so that nobody takes it for a leftover
@@ -77,14 +77,14 @@ def atomic_folder(path: Path, *, overwrite: bool = True) -> Iterator[Path]:
     system can do that; elsewhere, for a moment, neither is there.
     """
     path = Path(path)
-    with _writing_errors(path):
+    with writing_errors(path):
         if not overwrite and os.path.lexists(path):
             raise FileExistsError
     temporary, handle = _create_temporary_folder(path)
     try:
         try:
             yield temporary
-            with _writing_errors(path):
+            with writing_errors(path):
                 _sync_tree(temporary)
                 if overwrite and os.path.lexists(path):
                     _replace_folder(temporary, path)
@@ -142,7 +142,7 @@ class _OutputFile(io.FileIO):
         self._path = path
 
     def write(self, data: Any, /) -> int:
-        with _writing_errors(self._path):
+        with writing_errors(self._path):
             return super().write(data)
 
 
@@ -151,7 +151,7 @@ def _create_temporary(path: Path) -> tuple[Path, BinaryIO]:
     flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     while True:
         temporary = _temporary_name(path)
-        with _writing_errors(path):
+        with writing_errors(path):
             handle = os.open(temporary, flags, 0o666)
             try:
                 if _lock(handle) is not False and os.fstat(handle).st_nlink > 0:
@@ -167,7 +167,7 @@ def _create_temporary_folder(path: Path) -> tuple[Path, int | None]:
     """Create a temporary folder beside a path, and lock it: what holds the lock, where folders can be locked."""
     while True:
         temporary = _temporary_name(path)
-        with _writing_errors(path):
+        with writing_errors(path):
             temporary.mkdir()
             if sys.platform == "win32":
                 return temporary, None
@@ -239,7 +239,7 @@ def _put_in_place(temporary: Path, path: Path, overwrite: bool) -> None:
     have neither hard links nor exclusive renames it is looked at and then taken: a file that another process makes in
     between is replaced.
     """
-    with _writing_errors(path):
+    with writing_errors(path):
         for give_name in () if overwrite else (os.link, _rename_exclusively):
             try:
                 give_name(temporary, path)
@@ -289,7 +289,7 @@ def _replace_folder(temporary: Path, path: Path) -> None:
 
 
 @contextmanager
-def _writing_errors(path: Path) -> Iterator[None]:
+def writing_errors(path: Path) -> Iterator[None]:
     """Turn whatever the system answers to an attempt to write a file into one sentence."""
     name, folder = display_name(path), display_name(path.parent)
     try:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dstl_cli.base.addresses import Address, Place, whole_object
-from dstl_cli.base.atomic import atomic_folder, atomic_output
+from dstl_cli.base.atomic import atomic_folder, atomic_output, writing_errors
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
 from dstl_cli.picture.formats import FORMATS, Format, format_to_write, split_suffix
@@ -174,7 +174,8 @@ def open_tiles(
         picture = replace(picture, native=None)
     kept = resume and not overwrite and target.is_dir()
     with atomic_folder(target, overwrite=overwrite or kept) as folder:
-        yield entry.load().create(picture, folder.absolute(), strip)
+        with writing_errors(target):
+            yield entry.load().create(picture, folder.absolute(), strip)
         if kept and not _are_same(target, folder):
             raise _not_this(target)
 

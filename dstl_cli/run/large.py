@@ -65,14 +65,18 @@ class ReducedTile:
 def denoise_tile(tile: Tile, means: Means) -> Pixels | None:
     """Denoise a tile, and write it where it has a folder to go to."""
     work, box = tile.work, tile.box
-    source = work.opened()
-    seen = source.window(work.plan.window(box))
+    window = work.plan.window(box)
+    seen, beside = work.opened().part(window)
     pixels = denoise_region(seen, box, work.plan, jobs=means.threads, memory=means.limits(work.memory))
     if tile.folder is None:
         return pixels
     top, left = work.corner
     place = slice(box.top - top, box.bottom - top), slice(box.left - left, box.right - left)
-    tile.folder.put(work.number, *place, pixels, source.part(box)[1])
+    inside = (
+        slice(box.top - window.top, box.bottom - window.top),
+        slice(box.left - window.left, box.right - window.left),
+    )
+    tile.folder.put(work.number, *place, pixels, None if beside is None else beside[inside])
     return None
 
 

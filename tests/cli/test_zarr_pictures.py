@@ -1,5 +1,7 @@
 """`dstl denoise` on Zarr folders: the pixels of any other file, tile by tile, and folders that appear as files do."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import tifffile
 from running import Pixels, refused, run, scene, temporaries
 from zarr_folders import array_folder, ome_folder
 
+from dstl_cli.picture.formats import zarr as zarr_format
 from dstl_cli.pixels import source as pixel_source
 from dstl_cli.run import large
 
@@ -102,6 +105,16 @@ def test_a_damaged_chunk_leaves_nothing_behind(tmp_path: Path) -> None:
     path = array_folder(tmp_path / "x.zarr", scene((70, 80)))
     (path / "c" / "1" / "1").write_bytes(b"nothing")
     refused(run("denoise", path, *FAST, "-q"), 1, "x.zarr is damaged (its pixels do not decode)")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.zarr"]
+
+
+def test_a_full_disk_costs_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = array_folder(tmp_path / "x.zarr", scene((70, 80)))
+    monkeypatch.setattr(zarr_format.ZarrFolder, "put", full)
+    refused(run("denoise", path, *FAST, "-q"), 1, "x_denoised.zarr cannot be written (No space left", "free some space")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.zarr"]
 
 
