@@ -18,6 +18,7 @@ from dstl_cli.cli.options import EVERYDAY, FILES, LEARNING, OUTPUT, option, sett
 from dstl_cli.denoising.qualities import QUALITIES
 from dstl_cli.errors import UsageProblem
 from dstl_cli.learning.methods import METHODS
+from dstl_cli.picture.formats import holds_pictures
 
 if TYPE_CHECKING:
     from dstl_cli.base.shards import Shard
@@ -205,7 +206,7 @@ def _check_preview(
     useless = [name for name, value in no_run.items() if value not in (None, False)]
     if useless:
         raise UsageProblem(f"--preview only draws its sheet, in which {useless[0]} has no effect; leave one out.")
-    if len(inputs) != 1 or Path(inputs[0]).is_dir():
+    if len(inputs) != 1 or holds_pictures(Path(inputs[0])):
         raise UsageProblem("--preview shows one picture; give one picture.")
     from dstl_cli.report.sheet import SHOWN_SIDE
 

@@ -4,7 +4,7 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
 
@@ -12,10 +12,21 @@ from dstl_cli.base.addresses import Address, Place, place_of, sizes_below
 from dstl_cli.base.atomic import identities, remove_stale_temporaries
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError, FileProblem, UsageProblem
-from dstl_cli.picture.formats import FORMATS, format_of_suffix, split_suffix
+from dstl_cli.picture.formats import (
+    FORMATS,
+    format_of_folder,
+    format_of_suffix,
+    holds_pictures,
+    is_written_in_tiles,
+    split_suffix,
+)
 
 STANDARD_STREAM = "-"
-_ZARR_MARKS = (".zgroup", ".zarray", "zarr.json")
+
+
+def from_root(place: Place | None) -> Place | None:
+    """A path that is the same in every folder."""
+    return Path(os.path.abspath(place)) if isinstance(place, Path) else place
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,10 @@ class Input:
     def stem(self) -> Path:
         """Its place without the suffix of its format."""
         return self.relative.with_name(split_suffix(self.relative.name)[0])
+
+    def for_workers(self) -> "Input":
+        """The same with its path from the root: others may have another current folder."""
+        return replace(self, path=from_root(self.path))
 
     def result(self, addition: str = "") -> Path:
         """The place of a result: with an addition to the stem, and a suffix whose format can be written.
@@ -114,10 +129,12 @@ def find_inputs(
         elif isinstance(path, Address):
             found, beside, is_folder = _at_address(path, recursive, made_suffix, results, problems)
             several, others = several or is_folder, others + beside
-        elif os.path.isdir(path):
+        elif holds_pictures(path):
             several, known = True, len(problems)
             files = list(_walk(path, recursive, problems))
-            taken = [format_of_suffix(file) and not _is_own(file, path, made_suffix, own_folders) for file in files]
+            kinds = [format_of_suffix(file) or format_of_folder(file) for file in files]
+            own = [_is_own(file, path, made_suffix, own_folders) for file in files]
+            taken = [kind is not None and not made for kind, made in zip(kinds, own, strict=True)]
             found = [Input(file, file.relative_to(path)) for file in compress(files, taken)]
             left = [file for file, take in zip(files, taken, strict=True) if not take]
             others.extend(left)
@@ -126,7 +143,7 @@ def find_inputs(
         elif not os.path.lexists(path) and glob.has_magic(argument):
             several = True
             matches = map(Path, sorted(glob.glob(argument, recursive=recursive)))
-            found = [Input(match, Path(match.name)) for match in matches if match.is_file()]
+            found = [Input(match, Path(match.name)) for match in matches if match.is_file() or format_of_folder(match)]
             if not found:
                 problems.append((argument, f"No file matches {argument}; check the pattern."))
         else:
@@ -144,6 +161,11 @@ def _at_address(
     address: Address, recursive: bool, made_suffix: str, results: Sequence[Place], problems: list[tuple[str, str]]
 ) -> tuple[list[Input], list[Place], bool]:
     """The pictures at an address, the other files, and whether it is a folder."""
+    if is_written_in_tiles(address):
+        problems.append(
+            (str(address), f"{address} is Zarr, which is read from folders of this machine; copy it there.")
+        )
+        return [], [], False
     try:
         if not address.is_folder():
             return [Input(address, Path(address.name))], [], False
@@ -168,8 +190,6 @@ def _at_address(
 def _without_pictures(folder: Path, others: Sequence[Path], recursive: bool) -> str:
     """What there is instead in a folder without pictures."""
     name = display_name(folder)
-    if folder.suffix == ".zarr" or any((folder / mark).exists() for mark in _ZARR_MARKS):
-        return f"{name} is a Zarr folder, which dstl does not handle; save its arrays as TIFF or .npy first."
     if others:
         made = [path for path in others if format_of_suffix(path) is not None]
         kind, files = ("results of dstl", made) if made else ("other files", others)
@@ -189,17 +209,19 @@ def _is_own(found: Path, top: Path, made_suffix: str, own_folders: Sequence[Path
 
 
 def _walk(folder: Path, recursive: bool, problems: list[tuple[str, str]]) -> Iterator[Path]:
-    """Files below a folder in a fixed order; unreadable folders are named, links to folders not followed."""
+    """Files below a folder in a fixed order, and folders that are one picture; unreadable folders are named.
+
+    Links to folders are not followed.
+    """
 
     def note(error: OSError) -> None:
         name = display_name(error.filename or folder)
         problems.append((name, f"The folder {name} cannot be read ({error.strerror}); check its permissions."))
 
     for here, folders, names in os.walk(folder, onerror=note):
-        folders.sort()
-        if not recursive:
-            folders.clear()
-        yield from (Path(here) / name for name in sorted(names) if not name.startswith("."))
+        pictures = {name for name in folders if format_of_folder(Path(here) / name)}
+        folders[:] = sorted(set(folders) - pictures) if recursive else []
+        yield from (Path(here) / name for name in sorted([*names, *pictures]) if not name.startswith("."))
 
 
 def plan_jobs(
@@ -227,13 +249,23 @@ def plan_jobs(
     jobs = []
     for item in found.inputs:
         place = _output_of(item, output, into_folder, suffix)
+        if is_written_in_tiles(place) and isinstance(place, Address):
+            raise UsageProblem(f"{place} would be Zarr, which is written to folders of this machine; give one.")
+        if is_written_in_tiles(place) and (residual or compare):
+            useless = "--residual" if residual else "--compare"
+            raise UsageProblem(f"{useless} is not written beside Zarr; leave it out, or give an --output in .tiff.")
         jobs.append(Job(item, place, extra(item, residual, "residual"), extra(item, compare, "compare")))
     _check_collisions(jobs, others)
     return jobs
 
 
 def _is_folder(output: str, several: bool) -> bool:
-    """Whether an output argument means a folder: it is one, ends like one, or has to hold several pictures."""
+    """Whether an output argument means a folder: it is one, ends like one, or has to hold several pictures.
+
+    A name of a picture that is a folder does not.
+    """
+    if is_written_in_tiles(place_of(output)) and not several:
+        return False
     if output.endswith(("/", os.sep)) or _is_there(place_of(output)):
         return True
     if several and format_of_suffix(Path(output)) is not None:
@@ -273,8 +305,15 @@ def _check_collisions(jobs: Sequence[Job], others: Sequence[Path]) -> None:
             raise UsageProblem(f"{both}; give other names or folders.")
         written[key] = name
     for _, path in writers:
-        if not inputs.isdisjoint(_identities(path)):
+        if not inputs.isdisjoint(_identities(path) | _above(path)):
             raise UsageProblem(f"{display_name(path)} is an input and is never overwritten; choose another output.")
+
+
+def _above(place: Place) -> set[object]:
+    """The folders that a path is in, as `_identities` calls them: an input may be one of them."""
+    if isinstance(place, Address):
+        return set()
+    return {os.path.normcase(folder) for folder in Path(os.path.realpath(place)).parents}
 
 
 def _identities(place: Place) -> set[object]:
@@ -307,9 +346,9 @@ def split_done(
 
 
 def _has_bytes(path: Path) -> bool:
-    """Whether a file is there and not empty."""
+    """Whether a file is there and not empty, or a folder is, which is made at once."""
     with suppress(OSError, ValueError):
-        return os.path.getsize(path) > 0
+        return path.is_dir() or os.path.getsize(path) > 0
     return False
 
 

@@ -138,6 +138,11 @@ def open_source(source: Place | bytes | None, name: str | None = None) -> Source
     return Source(source, shown, size)
 
 
+def folder_source(folder: Path, name: str | None = None) -> Source:
+    """The Source of a folder that is one picture: it has a place and no bytes."""
+    return Source(folder, name or display_name(folder), 0)
+
+
 def _standard_input() -> bytes:
     """All of standard input."""
     if sys.stdin is None:

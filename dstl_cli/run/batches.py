@@ -6,22 +6,21 @@ A worker takes the same road as this machine (`DenoiseRun.on_this_machine`), so 
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from dstl_cli.base.addresses import Place
 from dstl_cli.base.locks import one_process_at_a_time
 from dstl_cli.base.progress import Progress
 from dstl_cli.denoising.survey import Request
 from dstl_cli.errors import DstlError
 from dstl_cli.measure.trials import warm_up
-from dstl_cli.picture.inputs import Input, Job, Selection
+from dstl_cli.picture.inputs import Input, Job, Selection, from_root
 from dstl_cli.run.cluster import Cluster, Lost, Means
 from dstl_cli.run.evaluation import Evaluation, Measured, MeasureWork
-from dstl_cli.run.files import DenoisedFile, DenoiseRun
+from dstl_cli.run.files import DenoisedFile, DenoiseRun, is_large
 
 Ended = tuple[Job, DenoisedFile | DstlError]
 
@@ -65,14 +64,27 @@ class OnCluster:
                 progress(done / total)
 
     def _ended(self, run: DenoiseRun) -> Iterator[Ended]:
+        """The small pictures in batches, then the large ones, one at a time on all workers."""
+        large: list[Job] = []
+        small = _without_large(run.todo, large)
         share = math.ceil(len(run.todo) / (BATCHES_EACH * max(1, self.cluster.workers)))
         most = min(max(1, share), BATCH_FILES)
-        make = partial(part_of_run, run)
-        for job, end in self.cluster.each(denoise_batch, run.todo, batches, make, most):
+        for job, end in self.cluster.each(denoise_batch, small, batches, partial(part_of_run, run), most):
             yield job, DstlError(end.sentence(job.source.name)) if isinstance(end, Lost) else end
+        in_tiles = replace(run, todo=large, cluster=self.cluster, executor=None, journal=None)
+        yield from in_tiles.on_this_machine(None, lambda text: None)
 
 
-def batches(jobs: Sequence[Job], most: int) -> Iterator[list[Job]]:
+def _without_large(jobs: Sequence[Job], large: list[Job]) -> Iterator[Job]:
+    """The pictures that go into batches; those that do not are put into `large`. Files are looked at on the way."""
+    for job in jobs:
+        if is_large(job.source):
+            large.append(job)
+        else:
+            yield job
+
+
+def batches(jobs: Iterable[Job], most: int) -> Iterator[list[Job]]:
     """Pictures in groups of at most so many, and not of many bytes either; each made when it is asked for."""
     batch, size = list[Job](), 0
     for job in jobs:
@@ -110,18 +122,7 @@ def part_of_run(run: DenoiseRun, jobs: Sequence[Job]) -> DenoiseRun:
 
 def for_workers(job: Job) -> Job:
     """A picture with its paths from the root, under the name that it has here."""
-    places = (None if place is None else from_root(place) for place in (job.output, job.residual, job.compare))
-    return Job(input_from_root(job.source), *places)
-
-
-def input_from_root(item: Input) -> Input:
-    """An input with its path from the root."""
-    return item if item.path is None else replace(item, path=from_root(item.path))
-
-
-def from_root(place: Place) -> Place:
-    """A path from the root; an address is one already."""
-    return Path(os.path.abspath(place)) if isinstance(place, Path) else place
+    return Job(job.source.for_workers(), *map(from_root, (job.output, job.residual, job.compare)))
 
 
 def size_of(item: Input) -> int:
@@ -167,5 +168,4 @@ class MeasuredOnCluster:
 def work_from_root(works: Sequence[MeasureWork]) -> MeasureWork:
     """The only one of some works, with its paths from the root."""
     (work,) = works
-    other = None if work.other is None else input_from_root(work.other)
-    return replace(work, item=input_from_root(work.item), other=other)
+    return replace(work, item=work.item.for_workers(), other=None if work.other is None else work.other.for_workers())

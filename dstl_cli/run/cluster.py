@@ -9,7 +9,8 @@ import logging
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -115,8 +116,8 @@ class Cluster:
     def each(
         self,
         task: Task[Part, list[Result]],
-        items: Sequence[Item],
-        cut: Callable[[Sequence[Item], int], Iterator[list[Item]]],
+        items: Iterable[Item],
+        cut: Callable[[Iterable[Item], int], Iterator[list[Item]]],
         make: Callable[[list[Item]], Part],
         most: int = 1,
     ) -> Iterator[tuple[Item, Result | Lost]]:
@@ -156,6 +157,28 @@ class Cluster:
                 raise DstlError(f"The workers cannot load dstl ({found}); {remedy}.")
             _check_version(found)
         return len(told)
+
+    def held(self, task: Callable[[Part], Any], parts: Iterable[Part]) -> list[Any]:
+        """The results of a task over parts, which stay with the workers; what is lost with a worker is made again."""
+        self._checked_workers()
+        return self._submitted(task, parts)
+
+    def over(self, held: Iterable[Any], task: Callable[..., Result], *given: Any) -> Iterator[Result]:
+        """The results of `task(part, *given)` over parts that workers hold, in their order."""
+        futures = deque(self._submitted(task, held, *given))
+        while futures:
+            result = self._outcome(futures.popleft())
+            if isinstance(result, Lost):
+                raise DstlError(f"A part of the work was not done: {result.reason}; look at the logs of the workers.")
+            yield result
+
+    def _submitted(self, task: Callable[..., Any], parts: Iterable[Any], *given: Any) -> list[Any]:
+        """A task over parts, or what workers hold, as Dask's futures."""
+        name = f"{task.__name__}-{uuid4().hex}"
+        return [
+            self.client.submit(_run_on, task, part, given, self.threads, key=(name, number), pure=False)
+            for number, part in enumerate(parts)
+        ]
 
     def _outcome(self, future: Any) -> Any:
         """The result of a part, or why there is none."""
@@ -205,6 +228,13 @@ def _run(task: Task[Part, Result], part: Part, threads: int | None) -> Result | 
         return error
     except Exception as error:
         return Lost(" ".join(f"{type(error).__name__} {error}".split()))
+
+
+def _run_on(task: Callable[..., Any], part: Any, given: tuple[Any, ...], threads: int | None) -> Any:
+    """Run a task on what a worker holds, or on a part; what went wrong before stays wrong."""
+    if isinstance(part, (DstlError, Lost)):
+        return part
+    return _run(lambda own, means: task(own, *given), part, threads)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.errors import DstlError, UsageProblem, refusals
 from dstl_cli.measure import trials
 from dstl_cli.noise.blind import NO_HINTS
+from dstl_cli.picture.formats import holds_pictures
 from dstl_cli.picture.inputs import Input, find_inputs
 from dstl_cli.picture.model import Picture
 from dstl_cli.picture.read import read_picture
@@ -17,7 +18,7 @@ from dstl_cli.pixels.depth import Depth
 from dstl_cli.report.exhibits import Exhibit, page_budget
 from dstl_cli.report.page import Report
 from dstl_cli.run.collections import NO_SUFFIX
-from dstl_cli.run.files import hints_of
+from dstl_cli.run.pages import hints_of
 
 Pair = tuple[Input, Input | None]  # a clean picture and what is compared with it, if not the clean one with noise
 
@@ -41,9 +42,9 @@ def paired(first: Path, second: Path, *, recursive: bool, noisy: bool) -> list[P
     their noisy inputs; of noisy pictures, names with _clean and _noisy. A picture without a partner, on either side, is
     an error.
     """
-    if first.is_dir() != second.is_dir():
+    if holds_pictures(first) != holds_pictures(second):
         raise UsageProblem("A picture is compared with a picture, a folder with a folder; give two of one kind.")
-    if not first.is_dir():
+    if not holds_pictures(first):
         return [(Input(first, Path(first.name)), Input(second, Path(second.name)))]
     second = first if first.samefile(second) else second
     clean = _by_stem(first, recursive, CLEAN if noisy else (), (*NOISY, *MADE) if noisy else MADE)

@@ -1,5 +1,6 @@
 """A run of `dstl denoise`: every picture is read, denoised and written; it says nothing to anyone."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -18,24 +19,24 @@ from dstl_cli.base.addresses import Address, Place
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.base.threads import available_cores, in_order
-from dstl_cli.denoising import pipeline
 from dstl_cli.denoising.pipeline import DenoiseRecord, denoised_rows
+from dstl_cli.denoising.plan import Plan
 from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.errors import DstlError, refusals
-from dstl_cli.noise.blind import Hints
 from dstl_cli.noise.model import NoiseModel
 from dstl_cli.picture.crop import cropped
-from dstl_cli.picture.formats import FORMATS, format_to_write
-from dstl_cli.picture.formats.exif import exif_iso
-from dstl_cli.picture.formats.jpeg import jpeg_coding
+from dstl_cli.picture.formats import FORMATS, format_to_write, is_written_in_tiles
 from dstl_cli.picture.inputs import Input, Job, Selection
-from dstl_cli.picture.model import ImageInfo, Page, Picture
+from dstl_cli.picture.model import ImageInfo, Picture
 from dstl_cli.picture.read import read_picture
-from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_writer
+from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_tiles, open_writer
 from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.planes import Box
+from dstl_cli.run.cluster import Cluster, Means
 from dstl_cli.run.journal import Journal
+from dstl_cli.run.large import Crew, PageWork, denoised_by, write_reduced, write_tiles
+from dstl_cli.run.pages import PageSource, page_of, read_input
 from dstl_cli.transforms.files import TransformFile, save_transform
 from dstl_cli.transforms.transform import Iteration
 
@@ -48,6 +49,8 @@ PICTURE_KEYS = ("width", "height", "pages", "channels", "dtype", "sigma", "sigma
 MADE_KEYS = ("noise", "unchanged", "seconds", "warnings", "settings", "transform", "error")
 RECORD_KEYS = ("input", "output", *PICTURE_KEYS, *MADE_KEYS)
 LOOKED_AT = 64  # files whose headers are looked at before they are denoised
+LARGE_PIXELS = 32_000_000  # pages of this size are denoised in tiles where there are several workers ...
+LARGE_BYTES = 2**20  # ... in files of more bytes, whose headers are looked at
 SMALL_PIXELS = 500_000  # pictures up to this size are denoised side by side, one on each thread; others by themselves
 
 
@@ -106,6 +109,7 @@ class DenoiseRun:
     shared: what the pictures of the run have in common, in the place of noise.
     crop: the part of every page that is denoised and written; what is found out before is that of the whole page.
     executor: who does the work, in any order, if not this process. journal: where each end is noted.
+    cluster: whose workers denoise the tiles of a picture; this process only surveys it, and writes what is a file.
     """
 
     found: Selection
@@ -122,6 +126,7 @@ class DenoiseRun:
     crop: Box | None = None
     executor: "Executor | None" = None
     journal: Journal | None = None
+    cluster: Cluster | None = None
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def all(
@@ -181,6 +186,7 @@ class DenoiseRun:
         """Whether the file itself is the result where nothing is to be done."""
         kept = picture.format if job.output is None else format_to_write(job.output).name
         plain = len(picture.specs) == 1 and not self.strip and self.jpeg_quality is None and self.crop is None
+        plain = plain and not FORMATS[kept].marks
         return plain and self.noise is None and kept == picture.format
 
     @property
@@ -262,8 +268,7 @@ class PictureWork:
         self.seconds += perf_counter() - start
 
     def _read(self) -> None:
-        picture = read_picture(self.job.source.path, name=self.name)
-        self._picture = replace(picture, allows_invalid=self.request.keep_invalid)
+        self._picture = read_input(self.job.source, self.name, keep_invalid=self.request.keep_invalid)
         if self._picture.decode_part is None:
             self._picture.page(0)  # stays at hand
 
@@ -272,26 +277,20 @@ class PictureWork:
         assert picture is not None
         result = picture if run.crop is None else cropped(picture, run.crop.rows, run.crop.columns)
         self._warnings += [*result.notes, *_losses(result, job, strip=run.strip, jpeg_quality=run.jpeg_quality)]
+        self._info = result.info
+        if is_written_in_tiles(job.output):
+            self._denoise_into_folder(picture, result)
+            return
         main = self._opened(result, job.output)
         residual = self._opened(_derived(result, "residual", 1), job.residual) if job.residual else None
         compare = self._opened(_derived(result, "comparison", 3), job.compare) if job.compare else None
         for index in range(len(picture.specs)):
-            source = PageSource(picture, index)
-            noise = run.noise_of(job, index)
-            plan = survey(source, noise, self.request, depth=source.depth, hints=source.hints)
-            if index == 0 and run.save_transform is not None and plan.transform is None:
-                kept = display_name(run.save_transform)
-                raise DstlError(f"{self.name} has no noise to learn from and is not written; {kept} neither.")
-            self._first = self._first or DenoiseRecord.of(plan)
-            self._unchanged = self._unchanged and plan.transform is None
+            source, plan = self._surveyed(picture, index)
             if plan.transform is None and not (job.residual or job.compare) and run.stays(picture, job):
                 main.copy()
                 continue
             self._warnings += plan.warnings
-            share = part_of(self.progress, index, len(picture.specs))
-            for box, rows in denoised_rows(
-                source, plan, self.request.jobs, progress=share, memory=self.request.memory, part=run.crop
-            ):
+            for box, rows in self._denoised_rows(source, plan, index):
                 noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
                 self._hand_over()
                 self._waiting.append(partial(main.add_rows, rows, alpha))
@@ -300,7 +299,56 @@ class PictureWork:
                 if compare is not None:
                     beside = (noisy, rows, residual_picture(noisy, rows, source.depth))
                     self._waiting.append(partial(compare.add_rows, np.concatenate(beside, axis=1)))
-        self._info = result.info
+
+    def _denoise_into_folder(self, picture: Picture, result: Picture) -> None:
+        """Denoise every page tile by tile; whoever denoises a tile writes it."""
+        job, run, crew = self.job, self.run, self._crew
+        assert isinstance(job.output, Path)  # addresses are refused before
+        opened = open_tiles(result, job.output, strip=run.strip, overwrite=run.force, resume=run.resume)
+        folder = self._files.enter_context(opened)
+        for index in range(len(picture.specs)):
+            source, plan = self._surveyed(picture, index)
+            self._warnings += plan.warnings
+            share = part_of(self.progress, index, len(picture.specs))
+            part = run.crop or Box.whole(plan.shape)
+            write_tiles(crew, self._work(source, plan, index), part, folder, share)
+        write_reduced(crew, folder)
+
+    def _surveyed(self, picture: Picture, index: int) -> tuple[PageSource, Plan]:
+        """A page, and the plan for it."""
+        source, run = PageSource(picture, index), self.run
+        noise = run.noise_of(self.job, index)
+        plan = survey(source, noise, self.request, depth=source.depth, hints=source.hints)
+        if index == 0 and run.save_transform is not None and plan.transform is None:
+            kept = display_name(run.save_transform)
+            raise DstlError(f"{self.name} has no noise to learn from and is not written; {kept} neither.")
+        self._first = self._first or DenoiseRecord.of(plan)
+        self._unchanged = self._unchanged and plan.transform is None
+        return source, plan
+
+    def _denoised_rows(self, source: PageSource, plan: Plan, index: int) -> Iterator[tuple[Box, Pixels]]:
+        """The denoised page in pieces of whole rows, from top to bottom."""
+        assert self._picture is not None
+        share = part_of(self.progress, index, len(self._picture.specs))
+        if self.run.cluster is None:
+            return denoised_rows(
+                source, plan, self.request.jobs, progress=share, memory=self.request.memory, part=self.run.crop
+            )
+        return denoised_by(self._crew, self._work(source, plan, index), self.run.crop or Box.whole(plan.shape), share)
+
+    def _work(self, source: PageSource, plan: Plan, index: int) -> PageWork:
+        """What is told of a page to those who denoise its tiles: here the page itself, elsewhere how to open it."""
+        if self.run.cluster is None:
+            return PageWork(lambda: source, index, plan, self.request.memory)
+        opened = partial(
+            page_of, self.job.source.for_workers(), self.name, index, keep_invalid=self.request.keep_invalid
+        )
+        return PageWork(opened, index, plan, self.request.memory)
+
+    @property
+    def _crew(self) -> Crew:
+        """Who denoises tiles."""
+        return Crew(Means(self.request.jobs or available_cores(), None), self.run.cluster)
 
     def _opened(self, content: Picture, target: Place | None) -> Writer:
         """A writer that is closed with the others."""
@@ -362,34 +410,6 @@ def one_by_one(works: Sequence[PictureWork], *, beside: bool) -> Iterator[Denois
             work.abandon()
 
 
-class PageSource:
-    """The colours of one page of a picture as a PixelSource: of a small page at hand, else read in windows."""
-
-    def __init__(self, picture: Picture, index: int) -> None:
-        self._picture, self._index = picture, index
-        spec = picture.specs[index]
-        self.shape, self.dtype = spec.shape, spec.dtype
-        self.depth = Depth.of(spec.dtype, spec.bits)
-        self.hints = hints_of(picture)
-        if spec.height * spec.width <= pipeline.STRIP_PIXELS:
-            picture.page(index)  # stays at hand
-
-    def window(self, box: Box) -> Pixels:
-        """The colours in a box."""
-        return self.part(box)[0]
-
-    def part(self, box: Box) -> Page:
-        """The colours in a box, and the samples beside them."""
-        return self._picture.window(self._index, box.rows, box.columns)
-
-
-def hints_of(picture: Picture) -> Hints:
-    """What the file of a picture says that bears on its noise."""
-    coding = jpeg_coding(picture)
-    steps = None if coding is None or coding.rgb else coding.tables[0]
-    return Hints(iso=exif_iso(picture.metadata.exif), steps=steps)
-
-
 def is_small(item: Input) -> bool:
     """Whether the headers of a file tell of one small page; a file without such headers is no work at all.
 
@@ -402,6 +422,16 @@ def is_small(item: Input) -> bool:
     except DstlError:
         return True
     return len(specs) == 1 and specs[0].height * specs[0].width <= SMALL_PIXELS
+
+
+def is_large(item: Input) -> bool:
+    """Whether a file has a page to be denoised in tiles on several workers: one that can be read in windows."""
+    with suppress(DstlError, OSError):
+        if isinstance(item.path, Path) and (item.path.is_dir() or os.path.getsize(item.path) > LARGE_BYTES):
+            picture = read_picture(item.path)
+            most = max(spec.height * spec.width for spec in picture.specs)
+            return picture.decode_part is not None and most >= LARGE_PIXELS
+    return False
 
 
 def _derived(picture: Picture, kind: str, times: int) -> Picture:

@@ -6,7 +6,6 @@ a page take no more than the segments that touch them, and rows are written as s
 
 import weakref
 import zlib
-from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from dstl_cli.picture.blocks import RECENT_BYTES, RecentBlocks, touching
 from dstl_cli.picture.model import Page, PageSpec, Pixels, row_steps
 from dstl_cli.picture.problems import damaged
 from dstl_cli.picture.source import Source, file_errors
@@ -28,7 +28,6 @@ PREDICTED = (LZW, DEFLATE, OLD_DEFLATE, ZSTD)  # of them, those that heed the ta
 NO_PREDICTOR, HORIZONTAL, FLOATING = 1, 2, 3
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, PALETTE, YCBCR = 0, 1, 2, 3, 6
 CONTIGUOUS, SEPARATE = 1, 2
-RECENT_BYTES = 64 * 2**20  # of decoded segments stay at hand; a row of them in any case
 
 
 @dataclass(frozen=True)
@@ -133,8 +132,7 @@ class PixelReader:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._page: tuple[int, Any] = (-1, None)  # where a directory lies, and tifffile's page of it
-        self._recent: OrderedDict[tuple[int, int], Pixels] = OrderedDict()  # segments by directory and number
-        self._recent_bytes = 0
+        self._recent = RecentBlocks()  # segments by directory and number
 
     def read(self, layout: Layout, number: int, rows: slice, columns: slice) -> Page:
         """A part of a page of a directory."""
@@ -156,35 +154,29 @@ class PixelReader:
         separate, (high, wide) = layout.planar == SEPARATE, layout.segment
         whole = shape[:2] == (layout.height, layout.width) and (separate or not layout.sample_pages)
         planes = range(shown.start, shown.stop) if separate else range(1)
-        down, across = (range(a.start // side, -(-a.stop // side)) for a, side in ((rows, high), (columns, wide)))
-        for plane, row, column in product(planes, down, across):
-            block = self._segment(layout, plane, row, column, keep=not whole)
-            top, left = row * high - rows.start, column * wide - columns.start  # of the segment in the part
+        for plane in planes:
             own = slice(plane - shown.start, plane - shown.start + 1) if separate else slice(None)
-            part = samples[max(0, top) : top + high, max(0, left) : left + wide, own]
-            seen = block[max(0, -top) :, max(0, -left) :, slice(None) if separate else shown]
-            np.copyto(part, seen[: part.shape[0], : part.shape[1]], casting="safe")
+            for row, column, there, here in touching(rows, columns, high, wide):
+                block = self._segment(layout, plane, row, column, keep=not whole)
+                seen = block[(*here, slice(None) if separate else shown)]
+                np.copyto(samples[(*there, own)], seen, casting="safe")
         return samples
 
     def _segment(self, layout: Layout, plane: int, row: int, column: int, *, keep: bool) -> Pixels:
         """What a strip or tile holds of the page, as (H, W, S), decoded now or lately; with `keep` it stays at hand."""
         _, down, across = layout.grid
         key = layout.place, (plane * down + row) * across + column
-        if key in self._recent:
-            self._recent.move_to_end(key)
-            return self._recent[key]
+        known = self._recent.get(key)
+        if known is not None:
+            return known
         inside = layout.height - row * layout.segment[0], layout.width - column * layout.segment[1]
         high, wide = min(layout.segment[0], inside[0]), min(layout.segment[1], inside[1])
         block = self._decode(layout, key[1], layout.segment[0] if layout.tiled else high)[:high, :wide]
         if block.shape != (high, wide, layout.segment_samples):
             raise damaged(self._source.name, "a block of pixels is too short")
         if keep:
-            self._recent[key] = block
-            self._recent_bytes += block.nbytes
             rows = layout.height if layout.sample_pages else min(layout.segment[0], layout.height)
-            most = max(RECENT_BYTES, rows * layout.width * layout.samples * layout.dtype.itemsize)
-            while self._recent_bytes > most and len(self._recent) > 1:
-                self._recent_bytes -= self._recent.popitem(last=False)[1].nbytes
+            self._recent.keep(key, block, rows * layout.width * layout.samples * layout.dtype.itemsize)
         return block
 
     def _decode(self, layout: Layout, index: int, rows: int) -> Pixels:
@@ -199,7 +191,6 @@ class PixelReader:
                 page.predictor = NO_PREDICTOR  # they do not heed the tag
             self._page = layout.place, page
             self._recent.clear()
-            self._recent_bytes = 0
         handle.seek(layout.offsets[index])
         return _decode_segment(self._page[1], layout, handle.read(layout.counts[index]), index, rows)
 
