@@ -171,7 +171,9 @@ def denoise(
     mine = planned if chosen_shard is None else chosen_shard.of(planned)
     todo, done_before = split_done(mine, resume=resume, force=force, others=others)
     run = DenoiseRun(
-        found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality, crop=part
+        *(found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality),
+        crop=part,
+        keeps_records=json,
     )
     if dry_run:
         _list_plan(run)

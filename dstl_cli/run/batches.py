@@ -112,6 +112,7 @@ def part_of_run(run: DenoiseRun, jobs: Sequence[Job]) -> DenoiseRun:
         found=NOTHING,
         todo=there,
         done_before=(),
+        keeps_records=False,
         records=[],
         shared=shared,
         executor=None,

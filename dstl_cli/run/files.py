@@ -1,13 +1,13 @@
 """A run of `dstl denoise`: every picture is read, denoised and written; it says nothing to anyone."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -112,6 +112,7 @@ class DenoiseRun:
     crop: the part of every page that is denoised and written; what is found out before is that of the whole page.
     executor: who does the work, in any order, if not this process. journal: where each end is noted.
     cluster: whose workers denoise the tiles of a picture; this process only surveys it, and writes what is a file.
+    keeps_records: whether all of them are wanted in the end; of a million pictures they would take gigabytes.
     """
 
     found: Selection
@@ -129,7 +130,9 @@ class DenoiseRun:
     executor: "Executor | None" = None
     journal: Journal | None = None
     cluster: Cluster | None = None
+    keeps_records: bool = True
     records: list[dict[str, Any]] = field(default_factory=list)
+    ends: Counter[str] = field(default_factory=Counter)
 
     def all(
         self, progress: Progress | None, describe: Callable[[str], None]
@@ -141,19 +144,20 @@ class DenoiseRun:
         """
         for name, sentence in self.found.problems:
             yield self._recorded(name, None, error=sentence), None
-        first, places, came = len(self.records), {id(job): place for place, job in enumerate(self.todo)}, list[int]()
+        first, came = len(self.records), list[int]()
         finish = DenoiseRun.on_this_machine if self.executor is None else self.executor
         for job, finished in finish(self, progress, describe):
             if isinstance(finished, DoneElsewhere):
                 self.done_before = [*self.done_before, job]
                 continue
-            came.append(places[id(job)])
+            came.append(id(job))
             if isinstance(finished, DstlError):
                 yield self._recorded(job.source.name, job.output_name, error=str(finished)), None
             else:
                 yield self._recorded(job.source.name, job.output_name, **finished.facts()), finished
-        ordered = sorted(zip(came, self.records[first:], strict=True), key=itemgetter(0))
-        self.records[first:] = [record for _, record in ordered]
+        if self.keeps_records:
+            known = dict(zip(came, self.records[first:], strict=True))
+            self.records[first:] = [known[id(job)] for job in self.todo if id(job) in known]
 
     def on_this_machine(
         self, progress: Progress | None, describe: Callable[[str], None]
@@ -189,10 +193,13 @@ class DenoiseRun:
             yield job, work.whole()
 
     def _recorded(self, name: str, output: str | None, **facts: Any) -> dict[str, Any]:
-        self.records.append(dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts)
+        record = dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts
+        self.ends["failed" if record["error"] is not None else "unchanged" if record["unchanged"] else "done"] += 1
         if self.journal is not None:
-            self.journal.add(self.records[-1])
-        return self.records[-1]
+            self.journal.add(record)
+        if self.keeps_records:
+            self.records.append(record)
+        return record
 
     def noise_of(self, job: Job, page: int) -> float | NoiseModel | NoiseFile | None:
         """What is known of the noise of a page."""
@@ -208,13 +215,8 @@ class DenoiseRun:
     @property
     def summary(self) -> dict[str, int]:
         """How many pictures met which end."""
-        failed = sum(record["error"] is not None for record in self.records)
-        unchanged = sum(bool(record["unchanged"]) for record in self.records)
-        done = len(self.records) - failed - unchanged
         return {
-            "done": done,
-            "unchanged": unchanged,
-            "failed": failed,
+            **{end: self.ends[end] for end in ("done", "unchanged", "failed")},
             "resumed": len(self.done_before),
             "skipped": self.found.skipped,
         }
