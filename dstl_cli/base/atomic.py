@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,9 @@ if sys.platform != "win32":  # there an open file cannot be deleted, which prote
 
 TEMPORARY_SUFFIX = ".dstl-tmp"
 _TEMPORARY_NAME = re.compile(r"\..*\.(\d+)-[0-9a-f]{16}" + re.escape(TEMPORARY_SUFFIX), re.DOTALL)
+_OF_ALL_RUNS = f".0-{0:016x}{TEMPORARY_SUFFIX}"  # where the name of a claim ends: no process has this number
+_UNSEEN, _TAKEN = -1, -2  # in place of the number of a claim's open file
+_WAITING = 0.2  # seconds between two looks at a claim of another run
 _LONGEST_NAME = 255
 _KEEP_BOTH, _EXCHANGE = 1, 2  # flags of Linux' renameat2
 _unfinished: set[Path] = set()  # temporary files of this process, from before they are made until they are gone
@@ -95,6 +99,46 @@ def atomic_folder(path: Path, *, overwrite: bool = True) -> Iterator[Path]:
                 os.close(handle)
     finally:
         _remove(temporary)
+
+
+@contextmanager
+def claim(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Keep other runs from working on the same output: whether none does, which stays so while the block runs.
+
+    A claim is a temporary file that has one name for all runs and is locked by the one that works. A process that ends,
+    however it does, holds no lock: what it leaves is taken over, or removed as any leftover. Where files cannot be
+    locked, or none can be made, nobody else is seen. wait: until the other run is done with it.
+    """
+    mark = _temporary_beside(path, _OF_ALL_RUNS)
+    handle = _claimed(mark)
+    while handle == _TAKEN and wait:
+        time.sleep(_WAITING)
+        handle = _claimed(mark)
+    try:
+        yield handle != _TAKEN
+    finally:
+        if handle >= 0:
+            _remove(mark)
+            os.close(handle)
+
+
+def _claimed(mark: Path) -> int:
+    """The open file of a claim that is ours now, or _TAKEN, or _UNSEEN."""
+    while sys.platform != "win32":
+        try:
+            handle = os.open(mark, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            locked, linked = _lock(handle), os.fstat(handle).st_nlink > 0
+        except OSError:
+            return _UNSEEN
+        if locked and linked:
+            _unfinished.add(mark)
+            return handle
+        if locked is None:
+            _remove(mark)
+        os.close(handle)
+        if not locked:
+            return _UNSEEN if locked is None else _TAKEN
+    return _UNSEEN
 
 
 def remove_unfinished() -> None:
@@ -179,11 +223,15 @@ def _create_temporary_folder(path: Path) -> tuple[Path, int | None]:
 
 def _temporary_name(path: Path) -> Path:
     """A new name beside a path, known as unfinished from now on."""
-    tail = f".{os.getpid()}-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-    stem = os.fsencode(path.name)[: _LONGEST_NAME - len(tail) - 1]
-    temporary = path.with_name("." + os.fsdecode(stem).encode("utf-8", "ignore").decode() + tail)
+    temporary = _temporary_beside(path, f".{os.getpid()}-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
     _unfinished.add(temporary)
     return temporary
+
+
+def _temporary_beside(path: Path, tail: str) -> Path:
+    """The name of a temporary file beside a path, no longer than names may be."""
+    stem = os.fsencode(path.name)[: _LONGEST_NAME - len(tail) - 1]
+    return path.with_name("." + os.fsdecode(stem).encode("utf-8", "ignore").decode() + tail)
 
 
 def _sync_tree(folder: Path) -> None:

@@ -13,7 +13,7 @@ from dstl_cli.base.addresses import place_of
 from dstl_cli.base.checks import NAN_CHOICES
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
-from dstl_cli.cli.console import print_json, progress_bar, report_error
+from dstl_cli.cli.console import print_json, progress_bar, report_error, tell
 from dstl_cli.cli.options import EVERYDAY, FILES, LEARNING, OUTPUT, option, setting, setting_option, with_settings
 from dstl_cli.denoising.qualities import QUALITIES
 from dstl_cli.errors import UsageProblem
@@ -23,9 +23,9 @@ from dstl_cli.picture.formats import holds_pictures
 if TYPE_CHECKING:
     from dstl_cli.base.shards import Shard
     from dstl_cli.denoising.survey import Request
-    from dstl_cli.noise.model import NoiseModel
     from dstl_cli.pixels.planes import Box
     from dstl_cli.run.files import DenoisedFile, DenoiseRun, FirstPage
+    from dstl_cli.run.noise import NoiseFile
 
 QUALITY_HELP = f"How much work it may be. {options.in_words(entry for entry in QUALITIES if not entry.preset)}"
 JPEG_HELP = "Quality of JPEG outputs (no effect on others); colours: 4:4:4 from 90 on, 4:2:0 below."
@@ -120,6 +120,7 @@ def denoise(
     verbose: Annotated[
         bool, option(OUTPUT, "Show the learning, iteration by iteration (and with --json the plan).", "--verbose", "-v")
     ] = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Denoise pictures; depth, colour, alpha, profile and pages stay as they are.
@@ -177,9 +178,9 @@ def denoise(
     if dry_run:
         _list_plan(run)
         return
-    prepare_folders(todo, done_before)
+    prepare_folders(todo, done_before, others)
     to_stderr = "-" in inputs or any(job.output is None for job in planned)
-    say = partial(typer.echo, err=to_stderr)
+    say = partial(tell, to_stderr=to_stderr)
     if noise == "shared":
         _share_noise(run, say, quiet=quiet or json)
     with ExitStack() as around:
@@ -220,7 +221,7 @@ def _check_preview(
 
 def _draw_preview(
     inputs: Sequence[str],
-    noise: "float | NoiseModel | None",
+    noise: "float | NoiseFile | None",
     request: "Request",
     part: "Box | None",
     sheet: Path,
@@ -240,7 +241,7 @@ def _draw_preview(
         return
     left, top, (height, width) = made.part.left, made.part.top, made.part.shape
     shown = f"--crop {left},{top},{width},{height}, {made.noise}"
-    typer.echo(f"{name} -> {display_name(sheet)}  ({shown}, {made.seconds:.2f} s)")
+    tell(f"{name} -> {display_name(sheet)}  ({shown}, {made.seconds:.2f} s)")
     for text in made.warnings:
         report_error(f"{name}: {text}")
 
@@ -286,11 +287,11 @@ def _list_plan(run: "DenoiseRun") -> None:
         report_error(sentence)
     there = [job for job in run.todo if job not in missing]
     for job in there:
-        typer.echo(f"{job.source.name} -> {', '.join([job.output_name, *map(display_name, job.extras)])}")
+        tell(f"{job.source.name} -> {', '.join([job.output_name, *map(display_name, job.extras)])}")
     for job in run.done_before:
-        typer.echo(f"{job.source.name}: done before, skipped")
+        tell(f"{job.source.name}: done before, skipped")
     skipped = f"{len(run.done_before)} done before, {run.found.skipped} other files skipped"
-    typer.echo(f"{len(there)} to denoise, {skipped}.")
+    tell(f"{len(there)} to denoise, {skipped}.")
     if problems:
         raise typer.Exit(1)
 
@@ -349,11 +350,11 @@ def _in_short(finished: "DenoisedFile", *, cropped: bool) -> str:
 
 def _show_learning(page: "FirstPage") -> None:
     for record in page.history:
-        typer.echo(
+        tell(
             f"  {record.number:4d}  error {record.error:.6g}  relative {record.relative_error:.4f}  "
             f"condition {record.condition:.4f}  density {record.density:.3f}",
-            err=True,
+            to_stderr=True,
         )
     if page.transform is not None:
         made = page.transform
-        typer.echo(f"  transform  condition {made['condition']:.4f}  density {made['density']:.3f}", err=True)
+        tell(f"  transform  condition {made['condition']:.4f}  density {made['density']:.3f}", to_stderr=True)

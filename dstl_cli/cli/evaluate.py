@@ -11,7 +11,7 @@ import typer
 
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
-from dstl_cli.cli.console import number_or_dash, print_json, print_table, progress_bar, report_error, say
+from dstl_cli.cli.console import number_or_dash, print_json, print_table, progress_bar, report_error, say, tell
 from dstl_cli.cli.options import EVERYDAY, EXPERTS, option, setting, with_settings
 from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
@@ -74,6 +74,7 @@ def evaluate(
     scheduler: options.Scheduler = None,
     shard: options.ShardOf = None,
     json: options.Json = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Measure pictures against clean ones: PSNR and SSIM, for each and in the mean.
@@ -118,7 +119,7 @@ def evaluate(
     elif run.rows:
         _print(run)
         for path in filter(None, (csv, report)):
-            typer.echo(f"Written: {path}")
+            tell(f"Written: {path}")
     if run.errors:
         raise typer.Exit(1)
     _check_floor(run.means, min_psnr)

@@ -22,8 +22,8 @@ from dstl_cli.transforms.canonical import CANONICAL
 
 if TYPE_CHECKING:
     from dstl_cli.denoising.survey import Request
-    from dstl_cli.noise.model import NoiseModel
     from dstl_cli.pixels.planes import Box
+    from dstl_cli.run.noise import NoiseFile
 
 Made = TypeVar("Made")
 EVERYDAY, FILES, LEARNING, EXPERTS, OUTPUT = "Everyday", "Folders and files", "Learning", "Experts", "What is said"
@@ -96,6 +96,10 @@ def in_words(entries: Iterable[Any]) -> str:
 Json = Annotated[bool, option(OUTPUT, "Print one JSON document on stdout.", "--json")]
 Quiet = Annotated[bool, option(OUTPUT, "Say nothing but errors.", "--quiet", "-q")]
 Debug = Annotated[bool, option(OUTPUT, "Show the traceback of an error.", "--debug")]
+TrustFiles = Annotated[
+    bool,
+    option(FILES, "Decode files in the program itself: without limits, and a crash ends it.", "--trust-files"),
+]
 Seed = Annotated[int, option(EXPERTS, "Seed of the random patches (and of added noise).", min=0)]
 Jobs = Annotated[
     int | None, option(EXPERTS, "Threads; the result is the same for any number.", min=1, shown="all cores")
@@ -149,7 +153,7 @@ def chosen_memory(most: str | None, scratch: Path | None) -> Memory:
     return Memory(int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")), scratch)
 
 
-def chosen_noise(sigma: str, noise: str) -> "float | NoiseModel | None":
+def chosen_noise(sigma: str, noise: str) -> "float | NoiseFile | None":
     """The noise that is told: the deviation of white noise or a model from a file; None where it is to be found."""
     deviation = parse_sigma(sigma)
     if noise in ("auto", "white", "poisson", "shared"):
@@ -162,9 +166,10 @@ def chosen_noise(sigma: str, noise: str) -> "float | NoiseModel | None":
         raise UsageProblem(f"--noise takes {takes}, not {noise!r}.")
     if deviation is not None:
         raise UsageProblem("--sigma and --noise both tell the noise; give one of them.")
-    from dstl_cli.run.noise import load_noise
+    from dstl_cli.run.noise import NoiseFile, load_noise_file
 
-    return load_noise(path)
+    model, made_from = load_noise_file(path)
+    return NoiseFile(display_name(path), model, made_from.get("units"))
 
 
 def parse_crop(text: str | None) -> "Box | None":
@@ -227,8 +232,11 @@ def parse_names(text: str, option: str, known: Sequence[str] = ()) -> list[str]:
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *, force: bool) -> None:
-    """Refuse, before any work, files that cannot or must not be written; outputs: by the option that asks for them."""
-    from dstl_cli.base.atomic import identities
+    """Refuse, before any work, files that cannot or must not be written; outputs: by the option that asks for them.
+
+    What killed runs left beside them goes.
+    """
+    from dstl_cli.base.atomic import identities, remove_stale_temporaries
 
     written: dict[str, str] = {}
     sources = set().union(*map(identities, inputs))
@@ -245,12 +253,13 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *,
             raise UsageProblem(f"{option} takes a file name in a folder that exists, not {name}.")
         if path.is_file() and not force:
             raise UsageProblem(f"{name} exists; use --force to overwrite it.")
+        remove_stale_temporaries(path.parent)
 
 
 def check_plot(plot: Path | None, inputs: Iterable[Path], *, force: bool) -> None:
     """Refuse, before any work, a --plot that is no PNG or must not be written."""
     if plot is not None and plot.suffix.lower() != ".png":
-        raise UsageProblem(f"--plot takes a name that ends in .png, not {plot}.")
+        raise UsageProblem(f"--plot takes a name that ends in .png, not {display_name(plot)}.")
     check_outputs({"--plot": plot}, inputs, force=force)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dstl_cli.cli import options
-from dstl_cli.cli.console import print_json, progress_bar, report_error
+from dstl_cli.cli.console import print_json, progress_bar, report_error, tell
 from dstl_cli.cli.options import EVERYDAY, EXPERTS, FILES, LEARNING, OUTPUT, option
 from dstl_cli.errors import DstlError, Interrupted, UsageProblem
 from dstl_cli.learning.methods import METHODS
@@ -82,6 +82,7 @@ def train(
     json: options.Json = False,
     quiet: options.Quiet = False,
     verbose: Annotated[bool, option(OUTPUT, "Show the learning, update by update.", "--verbose", "-v")] = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Learn a transform from pictures, for `dstl denoise --transform`.
@@ -175,7 +176,7 @@ def _read(run: "TrainRun", part: "CollectionPart", title: str, quiet: bool) -> N
 def _learn(run: "TrainRun", quiet: bool, verbose: bool) -> None:
     if verbose:
         held_out = "  held out" if run.held_out.count else ""
-        typer.echo(f"iteration         error  relative{held_out}  condition  density", err=True)
+        tell(f"iteration         error  relative{held_out}  condition  density", to_stderr=True)
     with progress_bar("learning", shown=not (quiet or verbose)) as (progress, describe):
         for training in run.learn():
             record = training.history[-1]
@@ -184,10 +185,10 @@ def _learn(run: "TrainRun", quiet: bool, verbose: bool) -> None:
             progress(record.number / training.iterations)
             if verbose:
                 held_out = f"  {training.held_out[-1]:8.5f}" if training.held_out else ""
-                typer.echo(
+                tell(
                     f"{record.number:9d}  {record.error:12.6g}  {record.relative_error:8.5f}{held_out}"
                     f"  {record.condition:9.5g}  {record.density:7.3f}",
-                    err=True,
+                    to_stderr=True,
                 )
 
 
@@ -197,13 +198,13 @@ def _say_result(run: "TrainRun", trained: "Trained") -> None:
     if trained.held_out_cost is not None:
         held_out = f"; held out {trained.held_out_cost:.4f} ({phi} {trained.held_out_canonical_cost:.4f})"
     why = ", no better cost since" if trained.stop_reason == "no improvement" else ""
-    typer.echo(
+    tell(
         f"{facts['pictures']} pictures, {facts['patches']} patches, {facts['iterations']} iterations{why} -> "
         f"{run.output}  ({run.seconds:.1f} s)"
     )
-    typer.echo(
+    tell(
         f"cost {trained.cost:.4f} ({phi} {trained.canonical_cost:.4f}){held_out}; "
         f"condition {transform.condition:.4g}, density {transform.density:.3f}"
     )
     if facts["unreadable"] or facts["skipped"]:
-        typer.echo(f"{facts['unreadable']} files not readable, {facts['skipped']} other files skipped.")
+        tell(f"{facts['unreadable']} files not readable, {facts['skipped']} other files skipped.")

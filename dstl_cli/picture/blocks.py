@@ -26,12 +26,13 @@ class RecentBlocks:
         self._blocks.move_to_end(key)
         return self._blocks[key]
 
-    def keep(self, key: Any, block: Pixels, row_bytes: int) -> None:
+    def keep(self, key: Any, block: Pixels, row_bytes: int) -> Pixels:
         """Have a block at hand, and let go of the oldest beyond RECENT_BYTES, or a row of blocks of so many bytes."""
         self._blocks[key] = block
         self._bytes += block.nbytes
         while self._bytes > max(RECENT_BYTES, row_bytes) and len(self._blocks) > 1:
             self._bytes -= self._blocks.popitem(last=False)[1].nbytes
+        return block
 
     def clear(self) -> None:
         """Let go of all."""

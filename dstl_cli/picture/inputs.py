@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import compress
@@ -333,7 +333,7 @@ def split_done(
     def has_bytes(path: Place) -> bool:
         return sizes.get(path, 0) > 0 if isinstance(path, Address) else _has_bytes(path)
 
-    done = [job for job in jobs if resume and job.output and all(map(has_bytes, (*job.targets, *others)))]
+    done = [job for job in jobs if resume and is_done(job, others, has_bytes)]
     finished = set(map(id, done))
     todo = [job for job in jobs if id(job) not in finished]
     targets = [path for job in todo for path in job.targets if not resume] + [path for path in others if todo]
@@ -345,27 +345,34 @@ def split_done(
     return todo, done
 
 
-def _has_bytes(path: Path) -> bool:
+def _has_bytes(path: Place) -> bool:
     """Whether a file is there and not empty, or a folder is, which is made at once."""
     with suppress(OSError, ValueError):
+        if isinstance(path, Address):
+            return bool(path.size())
         return path.is_dir() or os.path.getsize(path) > 0
     return False
 
 
-def prepare_folders(todo: Sequence[Job], done: Sequence[Job] = ()) -> None:
-    """Make the folders of the results and clear away what killed runs left in them."""
+def is_done(job: Job, others: Sequence[Path] = (), has_bytes: Callable[[Place], bool] = _has_bytes) -> bool:
+    """Whether all files of a job, and others, are there, and none is empty."""
+    return job.output is not None and all(map(has_bytes, (*job.targets, *others)))
+
+
+def prepare_folders(todo: Sequence[Job], done: Sequence[Job] = (), others: Sequence[Path] = ()) -> None:
+    """Make the folders of the results and clear away what killed runs left in them, and beside other files."""
     for folder in folders_of(todo):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             name = display_name(folder)
             raise FileProblem(f"The folder {name} cannot be made ({error.strerror}); choose another output.") from None
-    clear_folders((*todo, *done))
+    clear_folders((*todo, *done), others)
 
 
-def clear_folders(jobs: Sequence[Job]) -> None:
-    """Clear away what killed processes left in the folders of the results."""
-    for folder in folders_of(jobs):
+def clear_folders(jobs: Sequence[Job], others: Sequence[Path] = ()) -> None:
+    """Clear away what killed processes left in the folders of the results and of other files."""
+    for folder in dict.fromkeys((*folders_of(jobs), *(path.parent for path in others))):
         remove_stale_temporaries(folder)
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from dstl_cli.base.locks import one_process_at_a_time
-from dstl_cli.base.progress import Progress
+from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.denoising.survey import Request
 from dstl_cli.errors import DstlError
 from dstl_cli.measure.trials import warm_up
@@ -56,14 +56,14 @@ class OnCluster:
     def __call__(self, run: DenoiseRun, progress: Progress | None, describe: Callable[[str], None]) -> Iterator[Ended]:
         """What becomes of each picture, as soon as it is known."""
         done, failed, read, total = 0, 0, 0, len(run.todo)
-        for job, finished in self._ended(run):
+        for job, finished in self._ended(run, progress):
             yield job, finished
             done, failed, read = done + 1, failed + isinstance(finished, DstlError), read + size_of(job.source)
             describe(f"{done} of {total} files, {read / 2**20:.0f} MiB" + (f", {failed} failed" if failed else ""))
             if progress is not None:
                 progress(done / total)
 
-    def _ended(self, run: DenoiseRun) -> Iterator[Ended]:
+    def _ended(self, run: DenoiseRun, progress: Progress | None) -> Iterator[Ended]:
         """The small pictures in batches, then the large ones, one at a time on all workers."""
         large: list[Job] = []
         small = _without_large(run.todo, large)
@@ -72,7 +72,8 @@ class OnCluster:
         for job, end in self.cluster.each(denoise_batch, small, batches, partial(part_of_run, run), most):
             yield job, DstlError(end.sentence(job.source.name)) if isinstance(end, Lost) else end
         in_tiles = replace(run, todo=large, cluster=self.cluster, executor=None, journal=None)
-        yield from in_tiles.on_this_machine(None, lambda text: None)
+        before, total = len(run.todo) - len(large), len(run.todo)
+        yield from in_tiles.on_this_machine(part_of(progress, before, total, len(large)), lambda text: None)
 
 
 def _without_large(jobs: Sequence[Job], large: list[Job]) -> Iterator[Job]:

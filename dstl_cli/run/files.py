@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.base.addresses import Address, Place
+from dstl_cli.base.atomic import claim
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.base.threads import available_cores, in_order
@@ -26,7 +27,7 @@ from dstl_cli.errors import DstlError, refusals
 from dstl_cli.noise.model import NoiseModel
 from dstl_cli.picture.crop import cropped
 from dstl_cli.picture.formats import FORMATS, format_to_write, is_written_in_tiles
-from dstl_cli.picture.inputs import Input, Job, Selection
+from dstl_cli.picture.inputs import Input, Job, Selection, is_done
 from dstl_cli.picture.model import ImageInfo, Picture
 from dstl_cli.picture.read import read_picture
 from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_tiles, open_writer
@@ -36,6 +37,7 @@ from dstl_cli.pixels.planes import Box
 from dstl_cli.run.cluster import Cluster, Means
 from dstl_cli.run.journal import Journal
 from dstl_cli.run.large import Crew, PageWork, denoised_by, write_reduced, write_tiles
+from dstl_cli.run.noise import NoiseFile, noise_for
 from dstl_cli.run.pages import PageSource, page_of, read_input
 from dstl_cli.transforms.files import TransformFile, save_transform
 from dstl_cli.transforms.transform import Iteration
@@ -116,7 +118,7 @@ class DenoiseRun:
     found: Selection
     todo: Sequence[Job]
     done_before: Sequence[Job]
-    noise: float | NoiseModel | None
+    noise: float | NoiseModel | NoiseFile | None
     request: Request
     save_transform: Path | None
     strip: bool
@@ -145,6 +147,9 @@ class DenoiseRun:
         first, came = len(self.records), list[int]()
         finish = DenoiseRun.on_this_machine if self.executor is None else self.executor
         for job, finished in finish(self, progress, describe):
+            if isinstance(finished, DoneElsewhere):
+                self.done_before = [*self.done_before, job]
+                continue
             came.append(id(job))
             if isinstance(finished, DstlError):
                 yield self._recorded(job.source.name, job.output_name, error=str(finished)), None
@@ -152,16 +157,20 @@ class DenoiseRun:
                 yield self._recorded(job.source.name, job.output_name, **finished.facts()), finished
         if self.keeps_records:
             known = dict(zip(came, self.records[first:], strict=True))
-            self.records[first:] = [known[id(job)] for job in self.todo]
+            self.records[first:] = [known[id(job)] for job in self.todo if id(job) in known]
 
     def on_this_machine(
         self, progress: Progress | None, describe: Callable[[str], None]
     ) -> Iterator[tuple[Job, DenoisedFile | DstlError]]:
-        """What becomes of each picture, in order; small ones that follow each other are denoised side by side."""
+        """What becomes of each picture, in order; small ones that follow each other are denoised side by side.
+
+        Those that another run is working on come last: if it has done them, so much the better.
+        """
         threads, total, done = self.request.jobs or available_cores(), len(self.todo), 0
         several = threads > 1 and total > 1
         batches = (self.todo[start : start + LOOKED_AT] for start in range(0, total, LOOKED_AT))
         runs = (run for batch in batches for run in groupby(batch, key=lambda job: several and is_small(job.source)))
+        put_off: list[tuple[PictureWork, Job]] = []
         for small, run in runs:
             jobs = list(run)
             request = replace(self.request, jobs=1 if small else threads)
@@ -171,10 +180,17 @@ class DenoiseRun:
             results = in_order(PictureWork.whole, works, threads) if small else one_by_one(works, beside=beside)
             for job in jobs:
                 describe(job.source.name)
-                yield job, next(results)
+                finished = next(results)
+                if isinstance(finished, BeingDone):
+                    put_off.append((PictureWork(self, replace(request, jobs=threads), job, None, patient=True), job))
+                    continue
+                yield job, finished
                 done += 1
                 if progress is not None:
                     progress(done / total)
+        for work, job in put_off:
+            describe(job.source.name)
+            yield job, work.whole()
 
     def _recorded(self, name: str, output: str | None, **facts: Any) -> dict[str, Any]:
         record = dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts
@@ -185,7 +201,7 @@ class DenoiseRun:
             self.records.append(record)
         return record
 
-    def noise_of(self, job: Job, page: int) -> float | NoiseModel | None:
+    def noise_of(self, job: Job, page: int) -> float | NoiseModel | NoiseFile | None:
         """What is known of the noise of a page."""
         return self.noise if self.shared is None else self.shared.model_of(job.source, page)
 
@@ -214,11 +230,14 @@ Executor = Callable[
 class PictureWork:
     """One picture of a run in three steps: read, denoise, write. Its results appear complete or not at all.
 
-    What a step refuses is kept: those after it do nothing, and `write` gives it back.
+    What a step refuses is kept: those after it do nothing, and `write` gives it back. patient: wait for a run that is
+    working on the same picture.
     """
 
-    def __init__(self, run: DenoiseRun, request: Request, job: Job, progress: Progress | None) -> None:
-        self.run, self.request, self.job, self.progress = run, request, job, progress
+    def __init__(
+        self, run: DenoiseRun, request: Request, job: Job, progress: Progress | None, *, patient: bool = False
+    ) -> None:
+        self.run, self.request, self.job, self.progress, self.patient = run, request, job, progress, patient
         self.name = job.source.name
         self.seconds = 0.0
         self._refused: DstlError | None = None
@@ -269,7 +288,20 @@ class PictureWork:
             self._refused = error
         self.seconds += perf_counter() - start
 
+    def _claim(self) -> None:
+        """Keep other runs off the output until it is there; with --resume what they do need not be done here."""
+        run, output = self.run, self.job.output
+        if not isinstance(output, Path) or run.force or (output.exists() and not output.is_file()):
+            return
+        free = self._files.enter_context(claim(output, wait=self.patient))
+        if run.resume and not free:
+            raise BeingDone(f"{self.name} is being denoised by another run.")
+        others = () if run.save_transform is None else (run.save_transform,)
+        if run.resume and is_done(self.job, others):
+            raise DoneElsewhere(f"{self.name} was denoised by another run.")
+
     def _read(self) -> None:
+        self._claim()
         self._picture = read_input(self.job.source, self.name, keep_invalid=self.request.keep_invalid)
         if self._picture.decode_part is None:
             self._picture.page(0)  # stays at hand
@@ -319,7 +351,7 @@ class PictureWork:
     def _surveyed(self, picture: Picture, index: int) -> tuple[PageSource, Plan]:
         """A page, and the plan for it."""
         source, run = PageSource(picture, index), self.run
-        noise = run.noise_of(self.job, index)
+        noise = noise_for(run.noise_of(self.job, index), source.depth)
         plan = survey(source, noise, self.request, depth=source.depth, hints=source.hints)
         if index == 0 and run.save_transform is not None and plan.transform is None:
             kept = display_name(run.save_transform)
@@ -383,6 +415,14 @@ class PictureWork:
             facts = {"settings": page.settings, "sigma": self._finished.sigma, "images": 1, "source": "denoise"}
             kept = TransformFile(page.transform, facts, page.history)
             save_transform(run.save_transform, kept, overwrite=run.force)
+
+
+class BeingDone(DstlError):
+    """Another run is working on a picture."""
+
+
+class DoneElsewhere(DstlError):
+    """Another run has done a picture since this one began."""
 
 
 class _Abandoned(Exception):

@@ -19,6 +19,7 @@ from dstl_cli.picture.inputs import Input, Selection
 from dstl_cli.picture.model import Picture
 from dstl_cli.picture.read import read_picture
 from dstl_cli.run.files import LOOKED_AT, is_small
+from dstl_cli.run.noise import UNITS
 from dstl_cli.run.pages import PageSource
 
 
@@ -37,7 +38,7 @@ class PictureKind:
     @property
     def units(self) -> str:
         """What its noise is counted in."""
-        return "of the file" if self.own_units else "0-255"
+        return UNITS[not self.own_units]
 
 
 @dataclass(frozen=True)

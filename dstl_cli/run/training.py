@@ -84,21 +84,25 @@ class TrainRun:
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
-        """Ctrl-C asks for the end at the next good place; a second Ctrl-C ends at once."""
+        """Ctrl-C, SIGTERM and SIGHUP ask for the end at the next good place; a second one ends at once."""
         main = threading.current_thread() is threading.main_thread()
-        if not main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for background jobs
-            yield
-            return
+        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if main and hasattr(signal, name)]
+        before = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+
+        def back() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
         def ask(number: int, frame: object) -> None:
             self.stop_asked = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            back()
 
-        before = signal.signal(signal.SIGINT, ask)
         try:
+            for number in before:  # those that end the program, which it does not where they are ignored
+                signal.signal(number, ask)
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            back()
 
     def read(self, part: CollectionPart) -> Iterator[str | None]:
         """Sample the patches of the files that have not been read yet; of each, what is wrong with it."""

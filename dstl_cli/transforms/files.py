@@ -26,6 +26,7 @@ FORMAT = 2
 READ_FORMATS = (1, 2)
 LARGEST_PATCH = 32
 LARGEST_FILE = 64 * 2**20
+DEEPEST = 20  # tables within tables of the provenance
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,15 @@ def _brief(error: Exception) -> str:
     return text.strip("'\"").splitlines()[0].rstrip(".") if text.strip("'\"") else type(error).__name__
 
 
+def _depth(value: Any) -> int:
+    """How many tables and lists lie within each other."""
+    depth, layer = 0, [value]
+    while layer := [inner for inner in layer if isinstance(inner, dict | list)]:
+        layer = [deeper for inner in layer for deeper in (inner.values() if isinstance(inner, dict) else inner)]
+        depth += 1
+    return depth
+
+
 def _checked(name: str, entries: Any) -> TransformFile:
     def entry(key: str) -> Any:
         if key not in entries.files:
@@ -113,6 +123,7 @@ def _checked(name: str, entries: Any) -> TransformFile:
     require(history.shape[1:] == (5,) and history.dtype == np.float64, "its history has the wrong shape")
     provenance = json.loads(str(entry("provenance")))
     require(isinstance(provenance, dict), "its provenance is not a table")
+    require(_depth(provenance) <= DEEPEST, "its provenance is nested too deeply")
     records = tuple(Iteration(int(row[0]), *map(float, row[1:])) for row in history)
     basis = ("dct", False) if version == 1 else (str(entry("canonical")), bool(entry("average_with_canonical")))
     return TransformFile(Transform(patch_size, factor, method, *basis), provenance, records)

@@ -7,13 +7,21 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dstl_cli.base import atomic
-from dstl_cli.base.atomic import TEMPORARY_SUFFIX, atomic_folder, atomic_output, identities, remove_stale_temporaries
+from dstl_cli.base.atomic import (
+    TEMPORARY_SUFFIX,
+    atomic_folder,
+    atomic_output,
+    claim,
+    identities,
+    remove_stale_temporaries,
+)
 from dstl_cli.errors import FileProblem
 
 
@@ -482,4 +490,87 @@ def test_folders_of_killed_processes_go_but_living_writers_keep_theirs(tmp_path:
         assert (left / "half").exists()
         child.kill()
     assert remove_stale_temporaries(tmp_path) == 1
+    assert names(tmp_path) == []
+
+
+# --- claims -------------------------------------------------------------------------------------------
+
+
+def test_a_claim_is_one_run_at_a_time_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "out.png"
+    with claim(path) as first:
+        with claim(path) as second, claim(tmp_path / "other.png") as other:
+            assert (first, second, other) == (True, False, True)
+        assert remove_stale_temporaries(tmp_path) == 0
+        with claim(path) as third:
+            assert not third
+    with claim(path) as again:
+        assert again
+    assert names(tmp_path) == []
+
+
+def test_the_claim_of_a_killed_run_is_taken_over(tmp_path: Path) -> None:
+    program = CHILD.replace("atomic_output(Path(sys.argv[1])) as stream", "claim(Path(sys.argv[1]))")
+    program = program.replace("import atomic_output", "import claim").replace('stream.write(b"half")', "pass")
+    program = program.replace("stream.flush()", "pass")
+    path = tmp_path / "out.png"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True, env=environment()
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        with claim(path) as ours:
+            assert not ours
+        waiting: list[bool] = []
+
+        def wait() -> None:
+            with claim(path, wait=True) as ours:
+                waiting.append(ours)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        child.kill()
+        thread.join()
+    assert waiting == [True]
+    assert names(tmp_path) == []
+
+
+def test_what_is_left_of_a_claim_goes_as_any_leftover(tmp_path: Path) -> None:
+    with claim(tmp_path / "out.png"):
+        (mark,) = names(tmp_path)
+    (tmp_path / mark).write_bytes(b"")
+    assert remove_stale_temporaries(tmp_path) == 1
+    assert names(tmp_path) == []
+
+
+def test_of_many_that_claim_at_once_one_has_it(tmp_path: Path) -> None:
+    """Also while others take up and give back the same name."""
+    holders, most, rounds = [0], [0], 200
+
+    def work() -> None:
+        for _ in range(rounds):
+            with claim(tmp_path / "out.png") as ours:
+                if ours:
+                    holders[0] += 1
+                    most[0] = max(most[0], holders[0])
+                    time.sleep(0)
+                    holders[0] -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+    assert names(tmp_path) == []
+
+
+def test_without_locks_nobody_else_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "_lock", lambda handle: None)
+    with claim(tmp_path / "out.png") as first, claim(tmp_path / "out.png") as second:
+        assert (first, second) == (True, True)
+    monkeypatch.undo()
+    with claim(tmp_path / "missing" / "out.png") as nowhere:
+        assert nowhere
     assert names(tmp_path) == []

@@ -182,6 +182,14 @@ def test_levels_that_are_no_whole_fractions_and_odd_types_are_refused(tmp_path: 
         read_picture(tmp_path / "empty.zarr")
 
 
+def test_chunks_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
+    path = array_folder(tmp_path / "x.zarr", noise((40, 40)), version=2)
+    said = json.loads((path / ".zarray").read_text())
+    (path / ".zarray").write_text(json.dumps(said | {"chunks": [10**6, 10**6]}))
+    with pytest.raises(FileProblem, match=r"x\.zarr claims 1000000000000 x 1 pixels, more than the limit"):
+        read_picture(path)
+
+
 def test_only_a_zarr_folder_is_replaced(tmp_path: Path) -> None:
     source = read_picture(array_folder(tmp_path / "x.zarr", noise((40, 40))))
     (tmp_path / "y.zarr").mkdir()

@@ -57,6 +57,8 @@ def read(source: Source) -> Picture:
                 what = f"has a level of {small.shape} values beside one of {large.shape}"
                 raise unsupported(name, what, "remove it, or give the array of the first level")
     source.check_size(spec.width, spec.height, 0)
+    values = math.prod(arrays[0].chunks)  # of a chunk, which is decoded whole
+    source.check_size(values, 1, 0)
     reader = _Reader(arrays[0], spec, pages)
     whole = slice(0, spec.height), slice(0, spec.width)
     return Picture(

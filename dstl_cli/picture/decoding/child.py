@@ -1,0 +1,82 @@
+"""The child process: it decodes what it is given, within limits, until the program is gone.
+
+It opens no file of the user: packed bytes come in, and pixels go out, in memory that the program shares with it. Its
+standard streams lead nowhere, it cannot write to a file, and nothing is left of it when it dies.
+"""
+
+import os
+import resource
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from dstl_cli.picture.decoding.messages import receive, send
+
+_STATUS = Path("/proc/self/statm")
+
+
+def main(descriptor: int) -> None:
+    """Answer until the other side hangs up."""
+    _give_up_rights(descriptor)
+    import imagecodecs  # noqa: F401  (while nobody waits yet)
+
+    from dstl_cli.picture.decoding import decoders
+    from dstl_cli.picture.decoding.shared import mapped
+
+    def answer(message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        packed = mapped(descriptors[0], [message["packed"]], "u1").data if message["packed"] else memoryview(b"")
+        out = mapped(descriptors[-1], message["shape"], message["dtype"]) if message["shape"] else None
+        _limit(message["seconds"], message["bytes"])
+        try:
+            facts = decoders.DECODERS[message["decoder"]](packed, out, **message["facts"])
+        except MemoryError:
+            return {"failure": "memory"}
+        except Exception as error:
+            return {"failure": f"{type(error).__name__}: {error}"[:1000]}
+        return {"facts": facts}
+
+    with socket.socket(fileno=descriptor) as connection:
+        send(connection, {})
+        while True:
+            try:
+                message, descriptors = receive(connection)
+                reply = answer(message, descriptors)
+                send(connection, reply)
+            except (EOFError, ConnectionError):
+                return
+            for other in descriptors:
+                os.close(other)
+
+
+def _give_up_rights(kept: int) -> None:
+    """Close what was inherited, leave the terminal, write no file and dump no memory."""
+    for name in os.listdir("/dev/fd"):
+        if int(name) > 2 and int(name) != kept:
+            try:
+                os.close(int(name))
+            except OSError:  # that of the listing itself
+                continue
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def _limit(seconds: int, most: int) -> None:
+    """From now on so many seconds of processor time, and so many bytes of memory beside what there is."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + seconds)
+    if _STATUS.exists():
+        _lower(resource.RLIMIT_AS, int(_STATUS.read_text().split()[0]) * resource.getpagesize() + most)
+
+
+def _lower(kind: int, limit: int) -> None:
+    """Set a limit that ends this process, within the one that it was given."""
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
