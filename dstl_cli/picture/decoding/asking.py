@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dstl_cli.base.threads import available_cores
 from dstl_cli.errors import DstlError
 from dstl_cli.picture.decoding import messages
 from dstl_cli.picture.decoding.shared import SMALL_BYTES, Block, memory, shown
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
 TRUSTING = "--trust-files"
 SECONDS, BYTES_A_SECOND = 5, 4 * 2**20  # of processor time: for any file, and one more for so many bytes of pixels
 SPARE_BYTES, COPIES = 256 * 2**20, 16  # of memory: for any file, and so many times its pixels
+THREAD_BYTES = 16 * 2**20  # of memory for each core: some decoders have as many threads
 PATIENCE, PATIENCE_SECONDS = 5, 30  # how long an answer may take: so many times its processor time, and so long
 DYING_SECONDS = 1.0  # a process that has hung up takes a while until it is gone
 _MODULE = "dstl_cli.picture.decoding.child"
 _START = f"import json, sys; args, sys.path[:] = map(json.loads, sys.argv[1:]); from {_MODULE} import main; main(*args)"
+_OWN_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # memory that is set aside counts as used
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "LANG")
 
 
@@ -58,9 +61,7 @@ class _Child:
             environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
             silent = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
             try:
-                self._process = os.posix_spawn(
-                    start[0], start, environment | {"OPENBLAS_NUM_THREADS": "1"}, file_actions=silent
-                )
+                self._process = os.posix_spawn(start[0], start, environment | _OWN_ENVIRONMENT, file_actions=silent)
             except BaseException:
                 self._connection.close()
                 raise
@@ -118,8 +119,6 @@ class _Children:
     """The children of this process that wait for work, and how many may work at a time."""
 
     def __init__(self) -> None:
-        from dstl_cli.base.threads import available_cores
-
         self._idle: list[_Child] = []
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(max(1, available_cores() // 2))
@@ -234,7 +233,10 @@ def ask(decoder: str, packed: Block, out: Block | None = None, work: int = 0, **
         return found
     size = packed.array.nbytes + max(work, 0 if out is None else out.array.nbytes)
     message: dict[str, Any] = {"decoder": decoder, "facts": facts}
-    message |= {"seconds": SECONDS + size // BYTES_A_SECOND, "bytes": SPARE_BYTES + COPIES * size}
+    message |= {
+        "seconds": SECONDS + size // BYTES_A_SECOND,
+        "bytes": SPARE_BYTES + THREAD_BYTES * available_cores() + COPIES * size,
+    }
     reply = None
     while reply is None:
         with suppress(BrokenPipeError), _children().one() as child:
