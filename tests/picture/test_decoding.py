@@ -1,5 +1,6 @@
 """Pixels are decoded in a child process: the same as here, within limits, and what it meets costs one file."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from test_bad_files import GOOD, OTHERS, decoded, png
 
-from dstl_cli.errors import FileProblem
+from dstl_cli.errors import DstlError, FileProblem
 from dstl_cli.picture.decoding import asking
 from dstl_cli.picture.problems import DecoderStopped
 from dstl_cli.picture.read import read_picture
@@ -177,3 +178,24 @@ def test_a_copy_of_this_process_uses_no_child_of_its_original(change: Callable[[
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert asking._children() is mine
     assert decoded(GOOD["jpeg"]).specs
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.EMFILE, "There is no memory to decode files in"), (errno.ENOMEM, "x does not fit into")],
+)
+def test_what_the_system_does_not_give_is_told(number: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, "no")
+
+    picture = read_picture(GOOD["png"], name="x")
+    monkeypatch.setattr(asking, "Block", refuse)
+    with pytest.raises(DstlError, match=words):
+        picture.page(0)
+    monkeypatch.undo()
+    asking._end()
+    monkeypatch.setattr(os, "posix_spawn", refuse)
+    with pytest.raises(DstlError, match=r"cannot be started \(no\); use --trust-files\.$"):
+        picture.page(0)
+    monkeypatch.undo()
+    assert picture.page(0)

@@ -8,6 +8,7 @@ With `trusted`, and where the system has no such means, the same decoders run in
 """
 
 import atexit
+import errno
 import importlib
 import json
 import math
@@ -202,7 +203,13 @@ def block(shape: Sequence[int], dtype: Any) -> Block:
     import numpy as np
 
     large = math.prod(shape) * np.dtype(dtype).itemsize > SMALL_BYTES
-    return Block(shape, dtype, shared=large and not _State.trusted)
+    try:
+        return Block(shape, dtype, shared=large and not _State.trusted)
+    except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise MemoryError from error
+        reason = error.strerror or error
+        raise DstlError(f"There is no memory to decode files in ({reason}); close other programs.") from error
 
 
 def filled(pieces: "Sequence[bytes | memoryview]") -> Block:
