@@ -195,7 +195,9 @@ def test_what_the_system_does_not_give_is_told(number: int, words: str, monkeypa
     monkeypatch.undo()
     asking._end()
     monkeypatch.setattr(os, "posix_spawn", refuse)
+    before = set(os.listdir("/dev/fd"))
     with pytest.raises(DstlError, match=r"cannot be started \(no\); use --trust-files\.$"):
         picture.page(0)
+    assert set(os.listdir("/dev/fd")) == before
     monkeypatch.undo()
     assert picture.page(0)
