@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dstl_cli.base.addresses import place_of
 from dstl_cli.base.checks import NAN_CHOICES
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
@@ -17,6 +18,7 @@ from dstl_cli.cli.options import EVERYDAY, FILES, LEARNING, OUTPUT, option, sett
 from dstl_cli.denoising.qualities import QUALITIES
 from dstl_cli.errors import UsageProblem
 from dstl_cli.learning.methods import METHODS
+from dstl_cli.picture.formats import holds_pictures
 
 if TYPE_CHECKING:
     from dstl_cli.base.shards import Shard
@@ -73,9 +75,12 @@ def denoise(
         str, option(EVERYDAY, "NaN and infinite pixels: refuse such files, or keep the pixels.", metavar=NAN_METAVAR)
     ] = "refuse",
     compare: Annotated[
-        Path | None, option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.")
+        str | None,
+        option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.", metavar="PATH"),
     ] = None,
-    residual: Annotated[Path | None, option(EVERYDAY, "Also write what was removed: a file or a folder.")] = None,
+    residual: Annotated[
+        str | None, option(EVERYDAY, "Also write what was removed: a file or a folder.", metavar="PATH")
+    ] = None,
     crop: Annotated[
         str | None, option(EVERYDAY, "Denoise and write this part only, as it is in the whole.", metavar="X,Y,W,H")
     ] = None,
@@ -156,16 +161,19 @@ def denoise(
     from dstl_cli.picture.inputs import find_inputs, plan_jobs, prepare_folders, split_done
     from dstl_cli.run.files import DenoiseRun
 
-    folders = [Path(path) for path in (output, residual, compare) if path is not None and path != "-"]
+    folders = [place_of(path) for path in (output, residual, compare) if path is not None and path != "-"]
     found = find_inputs(inputs, recursive=recursive, made_suffix=suffix, results=folders)
     if save_transform is not None and len(found.inputs) != 1:
         raise UsageProblem("--save-transform keeps the transform of one picture; give one picture.")
     others = [] if save_transform is None else [save_transform]
-    planned = plan_jobs(found, output, suffix=suffix, residual=residual, compare=compare, others=others)
+    beside = [None if path is None else place_of(path) for path in (residual, compare)]
+    planned = plan_jobs(found, output, suffix=suffix, residual=beside[0], compare=beside[1], others=others)
     mine = planned if chosen_shard is None else chosen_shard.of(planned)
     todo, done_before = split_done(mine, resume=resume, force=force, others=others)
     run = DenoiseRun(
-        found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality, crop=part
+        *(found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality),
+        crop=part,
+        keeps_records=json,
     )
     if dry_run:
         _list_plan(run)
@@ -201,7 +209,7 @@ def _check_preview(
     useless = [name for name, value in no_run.items() if value not in (None, False)]
     if useless:
         raise UsageProblem(f"--preview only draws its sheet, in which {useless[0]} has no effect; leave one out.")
-    if len(inputs) != 1 or Path(inputs[0]).is_dir():
+    if len(inputs) != 1 or holds_pictures(Path(inputs[0])):
         raise UsageProblem("--preview shows one picture; give one picture.")
     from dstl_cli.report.sheet import SHOWN_SIDE
 
@@ -259,19 +267,20 @@ def _on_workers(run: "DenoiseRun", scheduler: str | None, jobs: int | None) -> I
 @contextmanager
 def _noted(run: "DenoiseRun", output: str | None, shard: "Shard | None") -> Iterator[None]:
     """Keep a journal of a run into a folder, beside it."""
-    from dstl_cli.run.journal import Journal, journal_of
+    from dstl_cli.run.journal import journal_of, opened_journal
 
     if output is None or output == "-" or not run.found.several:
         yield
         return
     part = "" if shard is None else shard.file_part
-    with Journal(journal_of(Path(output), part), command="denoise", pictures=len(run.todo)) as run.journal:
+    place = journal_of(place_of(output), part)
+    with opened_journal(place, command="denoise", pictures=len(run.todo)) as run.journal:
         yield
 
 
 def _list_plan(run: "DenoiseRun") -> None:
     """What a run would do."""
-    missing = [job for job in run.todo if job.source.path is not None and not job.source.path.exists()]
+    missing = [job for job in run.todo if isinstance(job.source.path, Path) and not job.source.path.exists()]
     problems = [sentence for _, sentence in run.found.problems]
     problems += [f"{job.source.name} does not exist; check the name." for job in missing]
     for sentence in problems:

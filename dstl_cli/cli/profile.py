@@ -44,7 +44,7 @@ def profile(
     from dstl_cli.run.pooling import ProfileRun
 
     found = find_inputs(inputs, recursive=recursive, made_suffix=MADE_SUFFIX)
-    files = [item.path for item in found.inputs if item.path is not None]
+    files = [item.path for item in found.inputs if isinstance(item.path, Path)]
     options.check_plot(plot, files, force=force)
     options.check_outputs({"--output": output, "--plot": plot}, files, force=force)
     run = ProfileRun(found, jobs)

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from dstl_cli.base.addresses import Address, Place
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError, FileProblem
 from dstl_cli.picture.decoding import asking
@@ -129,8 +130,13 @@ def max_pixels() -> int | None:
     return int(text) if text else None
 
 
-def open_source(source: Path | bytes, name: str | None = None) -> Source:
-    """Check that a path is a readable, non-empty regular file and make a Source of it."""
+def open_source(source: Place | bytes, name: str | None = None) -> Source:
+    """Check that a path is a readable, non-empty regular file and make a Source of it.
+
+    What is at an address is read whole.
+    """
+    if isinstance(source, Address):
+        source, name = source.read(), name or str(source)
     if isinstance(source, bytes):
         shown = name or "standard input"
         size = len(source)
@@ -148,6 +154,11 @@ def open_source(source: Path | bytes, name: str | None = None) -> Source:
     if size == 0:
         raise FileProblem(f"{shown} is empty (0 bytes); copy or export it again.")
     return Source(source, shown, size)
+
+
+def folder_source(folder: Path, name: str | None = None) -> Source:
+    """The Source of a folder that is one picture: it has a place and no bytes."""
+    return Source(folder, name or display_name(folder), 0)
 
 
 def standard_input(check: Callable[[bytes], object], lead: int) -> bytes:

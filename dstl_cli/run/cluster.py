@@ -6,18 +6,19 @@ this process ever holds more than a few for each worker; a part is run by a func
 
 import json
 import logging
-import math
 import re
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import resource_tracker
 from pathlib import Path
-from time import monotonic
+from queue import Empty, Queue
+from time import monotonic, sleep
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -29,8 +30,11 @@ from dstl_cli.version import __version__
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 CONNECT_SECONDS = 10
+WAIT_SECONDS = 0.1  # between two looks whether there are workers
+VERSION_THERE = "__import__('dstl_cli.version').version.__version__"  # what a worker finds out; it may not have dstl
 COUNT_SECONDS = 2  # after which the workers are counted again
 WINDOW = 4  # parts for each worker that are out at a time
 _here = threading.Lock()  # held by the task that runs in this worker process: one at a time, its threads are ours
@@ -41,6 +45,10 @@ class Lost:
     """A part without a result: its workers died, as often as the scheduler allows, or something unforeseen happened."""
 
     reason: str
+
+    def sentence(self, name: str) -> str:
+        """What is told of it."""
+        return f"{name} is left out: {self.reason}, also when it was tried alone."
 
 
 @dataclass(frozen=True)
@@ -85,15 +93,14 @@ class Cluster:
         from distributed import as_completed
 
         name, waiting, out = f"{task.__name__}-{uuid4().hex}", enumerate(parts), dict[Any, Part]()
-        finished, workers, counted = as_completed(loop=self.client.loop), 0, -math.inf
+        finished, workers, counted = as_completed(loop=self.client.loop), self._checked_workers(), monotonic()
         try:
             while True:
                 if monotonic() > counted + COUNT_SECONDS:
                     workers, counted = self.workers, monotonic()
                 room = (most or WINDOW * max(1, workers)) - len(out)
                 for number, part in islice(waiting, max(0, room)):
-                    given = (task, part, self.threads, __version__)
-                    future = self.client.submit(_run, *given, key=(name, number), pure=False)
+                    future = self.client.submit(_run, task, part, self.threads, key=(name, number), pure=False)
                     out[future] = part
                     finished.add(future)
                 if not out:
@@ -106,6 +113,73 @@ class Cluster:
         finally:
             self.client.cancel(list(out), force=True)
 
+    def each(
+        self,
+        task: Task[Part, list[Result]],
+        items: Iterable[Item],
+        cut: Callable[[Iterable[Item], int], Iterator[list[Item]]],
+        make: Callable[[list[Item]], Part],
+        most: int = 1,
+    ) -> Iterator[tuple[Item, Result | Lost]]:
+        """The result of each item, as they come; they travel in parts.
+
+        First in parts of at most so many items; the items of lost parts one by one; what is lost again alone, with
+        nothing of ours beside it. So an item is blamed for dead workers only if it was alone with them.
+
+        cut: items into batches of at most so many. make: a batch into a part, of which the task gives a result for each
+        item.
+        """
+        left, lost = items, list[tuple[Item, Lost]]()
+        for size, at_a_time in dict.fromkeys(((most, None), (1, None), (1, 1))):
+            out: dict[int, list[Item]] = {}
+            parts = _noted(cut(left, size), make, out)
+            lost.clear()
+            for part, results in self.completed(task, parts, at_a_time):
+                batch = out.pop(id(part))
+                if isinstance(results, Lost):
+                    lost += [(item, results) for item in batch]
+                else:
+                    yield from zip(batch, results, strict=True)
+            left = [item for item, _ in lost]
+        yield from lost
+
+    def _checked_workers(self) -> int:
+        """How many workers there are, once there is one; all of them must have this version of dstl.
+
+        Dask itself never says so where a worker cannot load what it is sent.
+        """
+        while not self.workers:
+            sleep(WAIT_SECONDS)
+        told = self.client.run(eval, VERSION_THERE, on_error="return")
+        for found in told.values():
+            if isinstance(found, Exception):
+                remedy = f"install dstl-cli[cluster] {__version__} where they run"
+                raise DstlError(f"The workers cannot load dstl ({found}); {remedy}.")
+            _check_version(found)
+        return len(told)
+
+    def held(self, task: Callable[[Part], Any], parts: Iterable[Part]) -> list[Any]:
+        """The results of a task over parts, which stay with the workers; what is lost with a worker is made again."""
+        self._checked_workers()
+        return self._submitted(task, parts)
+
+    def over(self, held: Iterable[Any], task: Callable[..., Result], *given: Any) -> Iterator[Result]:
+        """The results of `task(part, *given)` over parts that workers hold, in their order."""
+        futures = deque(self._submitted(task, held, *given))
+        while futures:
+            result = self._outcome(futures.popleft())
+            if isinstance(result, Lost):
+                raise DstlError(f"A part of the work was not done: {result.reason}; look at the logs of the workers.")
+            yield result
+
+    def _submitted(self, task: Callable[..., Any], parts: Iterable[Any], *given: Any) -> list[Any]:
+        """A task over parts, or what workers hold, as Dask's futures."""
+        name = f"{task.__name__}-{uuid4().hex}"
+        return [
+            self.client.submit(_run_on, task, part, given, self.threads, key=(name, number), pure=False)
+            for number, part in enumerate(parts)
+        ]
+
     def _outcome(self, future: Any) -> Any:
         """The result of a part, or why there is none."""
         try:
@@ -114,10 +188,6 @@ class Cluster:
             gone = f"The scheduler {self.address} has gone away"
             raise DstlError(f"{gone}; the same command with --resume goes on.") from None
         except Exception as error:
-            missing = error if isinstance(error, ImportError) else error.__cause__
-            if isinstance(missing, ImportError):
-                remedy = f"install dstl-cli {__version__} with its cluster extra where they run"
-                raise DstlError(f"The workers cannot load dstl ({missing}); {remedy}.") from error
             died = type(error).__name__ == "KilledWorker"
             return Lost("the workers that had it died" if died else " ".join(f"{type(error).__name__} {error}".split()))
         if isinstance(result, DstlError):
@@ -125,16 +195,30 @@ class Cluster:
         return result
 
 
-def _run(task: Task[Part, Result], part: Part, threads: int | None, version: str) -> Result | DstlError | Lost:
+def _noted(
+    batches: Iterator[list[Item]], make: Callable[[list[Item]], Part], out: dict[int, list[Item]]
+) -> Iterator[Part]:
+    """The parts that batches make, each noted in `out` when it is asked for."""
+    for batch in batches:
+        part = make(batch)
+        out[id(part)] = batch
+        yield part
+
+
+def _check_version(worker: str) -> None:
+    """Refuse workers of another version, which may give other bytes."""
+    if worker != __version__:
+        both = f"A worker has dstl {worker} and this command is {__version__}"
+        raise DstlError(f"{both}; install the same version on all machines.")
+
+
+def _run(task: Task[Part, Result], part: Part, threads: int | None) -> Result | DstlError | Lost:
     """Run a part in a worker process, one at a time.
 
     Errors are results: what goes wrong where Dask sends an exception with its traceback is never heard of.
     """
     from distributed import get_worker
 
-    if version != __version__:
-        both = f"A worker has dstl {__version__} and this command is {version}"
-        return DstlError(f"{both}; install the same version on all machines.")
     worker = get_worker()
     means = Means(threads or worker.state.nthreads, worker.memory_manager.memory_limit or None)
     try:
@@ -144,6 +228,13 @@ def _run(task: Task[Part, Result], part: Part, threads: int | None, version: str
         return error
     except Exception as error:
         return Lost(" ".join(f"{type(error).__name__} {error}".split()))
+
+
+def _run_on(task: Callable[..., Any], part: Any, given: tuple[Any, ...], threads: int | None) -> Any:
+    """Run a task on what a worker holds, or on a part; what went wrong before stays wrong."""
+    if isinstance(part, (DstlError, Lost)):
+        return part
+    return _run(lambda own, means: task(own, *given), part, threads)
 
 
 @contextmanager
@@ -163,11 +254,7 @@ def connected(address: str, threads: int | None = None) -> Iterator[Cluster]:
     with dask.config.set({"logging.distributed": "critical", "distributed.comm.timeouts.connect": CONNECT_SECONDS}):
         if local is None:
             target = scheduler_address(address)
-            try:
-                client = distributed.Client(target, timeout=CONNECT_SECONDS, set_as_default=False)
-            except (OSError, ValueError, TimeoutError) as error:
-                raise _no_answer(target) from error
-            with client:
+            with _client_of(target) as client:
                 yield Cluster(client, target, threads)
             return
         cores, count = available_cores(), int(local[1] or 0)
@@ -230,6 +317,23 @@ def scheduler_address(address: str) -> str:
     return str(found)
 
 
-def _no_answer(address: str) -> UsageProblem:
-    what = f"No Dask scheduler answers at {display_name(address)} within {CONNECT_SECONDS} s"
-    return UsageProblem(f"{what}; check the address and that it runs.")
+def _client_of(address: str) -> Any:
+    """A client of a scheduler that answers in time; asked for in a thread, as it waits for ever for silent ones."""
+    import distributed
+
+    answers: Queue[Any] = Queue()
+
+    def ask() -> None:
+        try:
+            answers.put(distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False))
+        except Exception as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    answer: Any = None
+    with suppress(Empty):
+        answer = answers.get(timeout=CONNECT_SECONDS + 1)
+    if answer is None or isinstance(answer, Exception):
+        what = f"No Dask scheduler answers at {display_name(address)} within {CONNECT_SECONDS} s"
+        raise UsageProblem(f"{what}; check the address and that it runs.") from answer
+    return answer

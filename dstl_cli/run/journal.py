@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
+from dstl_cli.base.addresses import Place
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
 from dstl_cli.version import __version__
@@ -21,13 +23,31 @@ MARK = b'{"dstl": '  # how the first line of every run begins
 KEPT = ("input", "output", "seconds", "unchanged", "error")  # of what a report tells of a picture
 
 
-def journal_of(folder: Path, part: str = "") -> Path:
+def journal_of(folder: Place, part: str = "") -> Place:
     """Where the journal of a run into a folder is: beside it, as clean.journal.jsonl.
 
     part: what tells the runs of an array job from each other, as clean.3-of-64.journal.jsonl.
     """
-    whole = Path(os.path.abspath(folder))
+    whole = Path(os.path.abspath(folder)) if isinstance(folder, Path) else folder
     return whole.with_name(".".join(filter(None, (whole.name, part))) + SUFFIX)
+
+
+@contextmanager
+def opened_journal(place: Place, **first: Any) -> Iterator["Journal"]:
+    """The open journal at a place; at an address, which nothing can be added to, it is put when the block ends."""
+    if isinstance(place, Path):
+        with Journal(place, **first) as journal:
+            yield journal
+        return
+    before = b"" if place.size() is None else place.read()
+    with TemporaryDirectory(prefix="dstl-") as folder:
+        path = Path(folder, place.name)
+        path.write_bytes(before)
+        try:
+            with Journal(path, **first) as journal:
+                yield journal
+        finally:
+            place.put(path.read_bytes(), overwrite=True)
 
 
 class Journal:

@@ -18,8 +18,9 @@ from dstl_cli.noise.pool import DISAGREE, PooledNoise, pooled, pooled_flat_field
 from dstl_cli.picture.inputs import Input, Selection
 from dstl_cli.picture.model import Picture
 from dstl_cli.picture.read import read_picture
-from dstl_cli.run.files import LOOKED_AT, PageSource, is_small
+from dstl_cli.run.files import LOOKED_AT, is_small
 from dstl_cli.run.noise import UNITS
+from dstl_cli.run.pages import PageSource
 
 
 @dataclass(frozen=True, order=True)

@@ -23,8 +23,8 @@ from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.planes import Box
 from dstl_cli.pixels.source import ArraySource, PixelSource, bands
 from dstl_cli.report.sheet import Tile, draw_sheet
-from dstl_cli.run.files import PageSource
 from dstl_cli.run.noise import NoiseFile, noise_for
+from dstl_cli.run.pages import PageSource
 
 Pixels = NDArray[Any]
 Floats = NDArray[np.float64]

@@ -20,10 +20,9 @@ from dstl_cli.base.names import display_name
 from dstl_cli.base.threads import one_blas_thread
 from dstl_cli.errors import DstlError, FileProblem, Interrupted, UsageProblem
 from dstl_cli.learning.methods import METHODS
-from dstl_cli.learning.on_collection import PatchSample, Trained, Training, TrainingSet
+from dstl_cli.learning.on_collection import Trained, Training
 from dstl_cli.learning.settings import CollectionSettings
-from dstl_cli.picture.inputs import Selection
-from dstl_cli.run.collections import PROGRESS, SampledPictures, fingerprint
+from dstl_cli.run.collections import PROGRESS, CollectionPart, fingerprint
 from dstl_cli.transforms.files import TransformFile, save_transform
 
 FORMAT = 2  # of checkpoints
@@ -63,10 +62,11 @@ class TrainRun:
     the checkpoint.
     """
 
-    def __init__(self, settings: CollectionSettings, output: Path, pictures: Selection, held_out: Selection) -> None:
+    def __init__(
+        self, settings: CollectionSettings, output: Path, pictures: CollectionPart, held_out: CollectionPart
+    ) -> None:
         self.settings, self.output = settings, output
-        self.pictures = SampledPictures(0, "PATH", pictures, PatchSample.of(settings))
-        self.held_out = SampledPictures(1, "--validation", held_out, PatchSample.of(settings, held_out=True))
+        self.pictures, self.held_out = pictures, held_out
         self.parts = {"pictures": self.pictures, "held_out": self.held_out}
         self.training: Training | None = None
         self.stop_asked = False
@@ -101,22 +101,21 @@ class TrainRun:
         finally:
             back()
 
-    def read(self, part: SampledPictures) -> Iterator[str | None]:
+    def read(self, part: CollectionPart) -> Iterator[str | None]:
         """Sample the patches of the files that have not been read yet; of each, what is wrong with it."""
         for problem in part.read_on():
             yield problem
             if self._stops():
                 done = f"{part.read} of {part.count} files"
                 raise Interrupted(f"Interrupted after reading {done}; the same command with --resume goes on.")
-        if part.count and not part.sample.filled:
+        if part.count and not part.filled:
             self.forget()
             raise UsageProblem(part.why_empty(self.settings))
 
     def learn(self) -> Iterator[Training]:
         """Update the first transform, or the one that was learnt so far, until there is no further step."""
-        samples = (part.sample.patches() for part in self.parts.values())
-        data, held_out = (TrainingSet.from_patches(patches, self.settings) for patches in samples)
-        training = Training(data, self.settings, held_out if self.held_out.count else None)
+        held_out = self.held_out.patches() if self.held_out.count else None
+        training = Training(self.pictures.patches(), self.settings, held_out)
         if self._stopped:
             with self._readable():
                 training.restore(self._stopped)
@@ -176,9 +175,9 @@ class TrainRun:
             "held_out_pictures": self.held_out.readable,
             "unreadable": sum(len(part.unreadable) for part in self.parts.values()),
             "skipped": sum(part.collection.skipped for part in self.parts.values()),
-            "patches": len(training.data.levels),
-            "held_out_patches": 0 if training.validation is None else len(training.validation.levels),
-            "mean_level": float(training.data.levels.mean()),
+            "patches": training.data.count,
+            "held_out_patches": 0 if training.validation is None else training.validation.count,
+            "mean_level": training.data.mean_level,
             "batches": training.batches,
             "iterations": len(trained.history),
         }
@@ -201,7 +200,7 @@ class TrainRun:
         """Write the checkpoint, complete or not at all: `.npz`, readable with numpy alone and never pickled."""
         start = monotonic()
         progress = {name: {key: getattr(part, key) for key in PROGRESS} for name, part in self.parts.items()}
-        states = {name: part.sample.state() for name, part in self.parts.items()}
+        states = {name: part.state() for name, part in self.parts.items()}
         if self.training is not None:
             states["training"] = self.training.state()
         arrays = {key: value for name, state in states.items() for key, value in named_under(name, state).items()}
@@ -234,7 +233,8 @@ class TrainRun:
     def _facts(self) -> dict[str, Any]:
         """What must be the same when a training goes on."""
         fingerprints = {name: fingerprint(part.collection) for name, part in self.parts.items()}
-        return {"settings": self.settings.facts(), "pictures": fingerprints}
+        shards = {f"{name}_shards": part.shards for name, part in self.parts.items() if part.shards}
+        return {"settings": self.settings.facts() | shards, "pictures": fingerprints}
 
     def _stops(self) -> bool:
         """Whether to end here, as was asked; the checkpoint is written then, and where it is due."""

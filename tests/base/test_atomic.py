@@ -14,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from dstl_cli.base import atomic
-from dstl_cli.base.atomic import TEMPORARY_SUFFIX, atomic_output, claim, identities, remove_stale_temporaries
+from dstl_cli.base.atomic import (
+    TEMPORARY_SUFFIX,
+    atomic_folder,
+    atomic_output,
+    claim,
+    identities,
+    remove_stale_temporaries,
+)
 from dstl_cli.errors import FileProblem
 
 
@@ -398,6 +405,92 @@ def test_an_interrupt_between_two_steps_leaves_nothing(tmp_path: Path, monkeypat
     assert len(list(tmp_path.iterdir())) == 1  # nobody could know of it yet
     atomic.remove_unfinished()
     assert not list(tmp_path.iterdir())
+
+
+# --- folders that are one picture ---------------------------------------------------------------------
+
+
+def fill(folder: Path, text: str) -> None:
+    (folder / "c").mkdir()
+    (folder / "c" / "0").write_text(text)
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "x.zarr"
+    with atomic_folder(path, overwrite=False) as folder:
+        fill(folder, "new")
+        (only,) = names(tmp_path)
+        assert only.startswith(f".x.zarr.{os.getpid()}-")
+    assert (path / "c" / "0").read_text() == "new"
+
+    def fail(overwrite: bool) -> None:
+        with atomic_folder(path, overwrite=overwrite) as folder:
+            fill(folder, "half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(FileProblem, match="already exists"):
+        fail(False)
+    with pytest.raises(KeyboardInterrupt):
+        fail(True)
+    assert (path / "c" / "0").read_text() == "new"
+    assert names(tmp_path) == ["x.zarr"]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_an_old_folder_is_replaced_as_a_whole(tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not exchange:
+        monkeypatch.setattr(atomic, "_rename_as", fail_with(errno.ENOSYS))
+    path = tmp_path / "x.zarr"
+    path.mkdir()
+    fill(path, "old")
+    (path / "more").touch()
+    with atomic_folder(path) as folder:
+        fill(folder, "new")
+        assert (path / "c" / "0").read_text() == "old"
+    assert (path / "c" / "0").read_text() == "new"
+    assert names(path) == ["c"]
+    assert names(tmp_path) == ["x.zarr"]
+
+
+def test_a_folder_that_appears_meanwhile_stays(tmp_path: Path) -> None:
+    path = tmp_path / "x.zarr"
+
+    def write_late() -> None:
+        with atomic_folder(path, overwrite=False) as folder:
+            fill(folder, "mine")
+            path.mkdir()
+            fill(path, "theirs")
+
+    with pytest.raises(FileProblem, match="already exists"):
+        write_late()
+    assert (path / "c" / "0").read_text() == "theirs"
+    assert names(tmp_path) == ["x.zarr"]
+
+
+LEAVE_A_FOLDER = """
+import sys, time
+from pathlib import Path
+from dstl_cli.base.atomic import atomic_folder
+with atomic_folder(Path(sys.argv[1])) as folder:
+    (folder / "half").write_text("x")
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
+def test_folders_of_killed_processes_go_but_living_writers_keep_theirs(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", LEAVE_A_FOLDER, str(tmp_path / "x.zarr")], stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        assert child.stdout is not None
+        left = Path(child.stdout.readline().strip())
+        assert remove_stale_temporaries(tmp_path) == 0
+        assert (left / "half").exists()
+        child.kill()
+    assert remove_stale_temporaries(tmp_path) == 1
+    assert names(tmp_path) == []
 
 
 # --- claims -------------------------------------------------------------------------------------------

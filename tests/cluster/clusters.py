@@ -21,14 +21,14 @@ from running import environment, scene
 # decoder would.
 POISON = """
 import os
-from dstl_cli.run import files
-if files.read_picture.__name__ != "poisoned":  # it is loaded more than once
-    read = files.read_picture
+from dstl_cli.run import pages
+if pages.read_picture.__name__ != "poisoned":  # it is loaded more than once
+    read = pages.read_picture
     def poisoned(source, *, name=None):
         if "poison" in os.fspath(source or ""):
             os._exit(139)
         return read(source, name=name)
-    files.read_picture = poisoned
+    pages.read_picture = poisoned
 """
 
 

@@ -16,7 +16,7 @@ from dstl_cli.errors import DstlError
 from dstl_cli.learning.settings import CollectionSettings
 from dstl_cli.picture.read import read_picture
 from dstl_cli.picture.write import write_picture
-from dstl_cli.run.collections import find_collection
+from dstl_cli.run.collections import find_collection, sampled
 from dstl_cli.run.journal import last_words
 from dstl_cli.run.noise import load_noise
 from dstl_cli.run.training import TrainRun
@@ -83,7 +83,7 @@ def training_in(place: Path) -> TrainRun:
     if not path.exists():
         np.save(path, np.random.default_rng(0).integers(0, 256, (24, 24), np.uint8))
     settings = CollectionSettings.of(patch_size=4, train_patches=200, iterations=3)
-    return TrainRun(settings, place / "t.npz", find_collection([str(path)]), find_collection([]))
+    return TrainRun(settings, place / "t.npz", *sampled(settings, find_collection([str(path)]), find_collection([])))
 
 
 def _file(name: str, data: bytes) -> Path:

@@ -18,7 +18,7 @@ from dstl_cli.noise.model import SpectralNoise, WhiteNoise
 from dstl_cli.noise.synthetic import camera_jpeg
 from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.depth import Depth
-from dstl_cli.run.files import hints_of
+from dstl_cli.run.pages import hints_of
 
 
 def bytes_of(values: NDArray[np.float64]) -> NDArray[np.uint8]:

@@ -14,7 +14,7 @@ from dstl_cli.noise.blind import Hints
 from dstl_cli.picture.formats.exif import exif_iso, resolution_dpi, resolution_tags
 from dstl_cli.picture.formats.ifd import EXIF_TAG, Ifd
 from dstl_cli.picture.read import read_picture
-from dstl_cli.run.files import PageSource, hints_of
+from dstl_cli.run.pages import PageSource, hints_of
 
 ISO, STANDARD_OUTPUT, EXPOSURE_INDEX, SPEED = 0x8827, 0x8831, 0x8832, 0x8833
 

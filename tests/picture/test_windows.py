@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstl_cli.errors import FileProblem
-from dstl_cli.picture import model
+from dstl_cli.picture import blocks, model
 from dstl_cli.picture import source as sources
 from dstl_cli.picture.decoding import asking
 from dstl_cli.picture.formats import tiff_pixels
@@ -109,7 +109,7 @@ def some_slice(draw: st.DrawFn, length: int) -> slice:
 def test_a_window_is_what_the_page_has_there(file: bytes, data: st.DataObject) -> None:
     whole, windows = read_picture(file), read_picture(file)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiff_pixels, "RECENT_BYTES", data.draw(st.sampled_from([0, 1000, 2**20])))
+        patch.setattr(blocks, "RECENT_BYTES", data.draw(st.sampled_from([0, 1000, 2**20])))
         for _ in range(4):
             index = data.draw(st.integers(0, len(whole.specs) - 1))
             spec = whole.specs[index]

@@ -5,7 +5,6 @@ a page take no more than the segments that touch them, and rows are written as s
 """
 
 import math
-from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from dstl_cli.picture.blocks import RECENT_BYTES, RecentBlocks, touching
 from dstl_cli.picture.decoding.asking import decoded
 from dstl_cli.picture.model import Page, PageSpec, Pixels, row_steps
 from dstl_cli.picture.problems import damaged
@@ -33,7 +33,6 @@ NO_PREDICTOR, HORIZONTAL, FLOATING = 1, 2, 3
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, PALETTE, YCBCR = 0, 1, 2, 3, 6
 CONTIGUOUS, SEPARATE = 1, 2
 TOGETHER_BYTES = 8 * 2**20  # of segments are decoded together
-RECENT_BYTES = 64 * 2**20  # of decoded segments stay at hand; a row of them in any case
 
 
 @dataclass(frozen=True)
@@ -155,8 +154,7 @@ class PixelReader:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._recent: OrderedDict[tuple[int, int], Pixels] = OrderedDict()  # segments by directory and number
-        self._recent_bytes = 0
+        self._recent = RecentBlocks()  # segments by directory and number
 
     def read(self, layout: Layout, number: int, rows: slice, columns: slice) -> Page:
         """A part of a page of a directory."""
@@ -177,13 +175,15 @@ class PixelReader:
         separate, (high, wide) = layout.planar == SEPARATE, layout.segment
         whole = shape[:2] == (layout.height, layout.width) and (separate or not layout.sample_pages)
         planes = range(shown.start, shown.stop) if separate else range(1)
-        down, across = (range(a.start // side, -(-a.stop // side)) for a, side in ((rows, high), (columns, wide)))
-        for (plane, row, column), segment in self._segments(layout, product(planes, down, across), keep=not whole):
-            top, left = row * high - rows.start, column * wide - columns.start  # of the segment in the part
-            own = slice(plane - shown.start, plane - shown.start + 1) if separate else slice(None)
-            part = samples[max(0, top) : top + high, max(0, left) : left + wide, own]
-            seen = segment[max(0, -top) :, max(0, -left) :, slice(None) if separate else shown]
-            part[...] = seen[: part.shape[0], : part.shape[1]]
+        shared = {
+            (plane, row, column): (there, here)
+            for plane in planes
+            for row, column, there, here in touching(rows, columns, high, wide)
+        }
+        for place, segment in self._segments(layout, shared, keep=not whole):
+            there, here = shared[place]
+            own = slice(place[0] - shown.start, place[0] - shown.start + 1) if separate else slice(None)
+            samples[(*there, own)] = segment[(*here, slice(None) if separate else shown)]
         return samples
 
     def _segments(self, layout: Layout, places: Iterable[Place], *, keep: bool) -> Iterator[tuple[Place, Pixels]]:
@@ -192,9 +192,9 @@ class PixelReader:
         packed = 0
         for place in places:
             key = layout.place, layout.number_of(place)
-            if key in self._recent:
-                self._recent.move_to_end(key)
-                yield place, self._recent[key]
+            known = self._recent.get(key)
+            if known is not None:
+                yield place, known
                 continue
             packed += layout.counts[key[1]]
             waiting.append(place)
@@ -221,13 +221,9 @@ class PixelReader:
 
     def _kept(self, layout: Layout, place: Place, samples: Pixels) -> Pixels:
         """A copy of a segment that stays at hand, for which others may have to go."""
-        kept = self._recent[layout.place, layout.number_of(place)] = samples.copy()
-        self._recent_bytes += kept.nbytes
         rows = layout.height if layout.sample_pages else min(layout.segment[0], layout.height)
-        most = max(RECENT_BYTES, rows * layout.width * layout.samples * layout.dtype.itemsize)
-        while self._recent_bytes > most and len(self._recent) > 1:
-            self._recent_bytes -= self._recent.popitem(last=False)[1].nbytes
-        return kept
+        row_bytes = rows * layout.width * layout.samples * layout.dtype.itemsize
+        return self._recent.keep((layout.place, layout.number_of(place)), samples.copy(), row_bytes)
 
 
 def _to_page(name: str, layout: Layout, samples: Pixels) -> Page:
