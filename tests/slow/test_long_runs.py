@@ -53,8 +53,11 @@ def at_shares(process: "subprocess.Popen[str]", shares: tuple[float, ...]) -> It
         while done < share * PICTURES:
             assert "->" in process.stdout.readline()
             done += 1
-        most = [held(process) for _ in range(20) if not time.sleep(0.01)]
-        yield max(pages for pages, _ in most), max(files for _, files in most)
+        seen = []
+        for _ in range(20):
+            seen.append(held(process))
+            time.sleep(0.01)
+        yield max(pages for pages, _ in seen), max(files for _, files in seen)
 
 
 def test_memory_and_open_files_do_not_grow(folder: Path) -> None:
