@@ -35,7 +35,8 @@ def denoise_batch(run: DenoiseRun, means: Means) -> list[DenoisedFile | DstlErro
     warm_once(run.request)
     request = replace(run.request, jobs=means.threads, memory=means.limits(run.request.memory))
     here = replace(run, request=request)
-    return [finished for _, finished in here.on_this_machine(None, lambda text: None)]
+    ends = {id(job): finished for job, finished in here.on_this_machine(None, lambda text: None)}
+    return [ends[id(job)] for job in run.todo]
 
 
 def warm_once(request: Request) -> None:
@@ -102,7 +103,7 @@ def batches(jobs: Iterable[Job], most: int) -> Iterator[list[Job]]:
 def part_of_run(run: DenoiseRun, jobs: Sequence[Job]) -> DenoiseRun:
     """Some pictures of a run as a run for a worker, which has a current folder of its own: all paths are whole.
 
-    With resume: what a worker wrote before it died is made again and must be the same.
+    again: what a worker wrote before it died is made again and must be the same.
     """
     there = [for_workers(job) for job in jobs]
     shared = run.shared
@@ -118,7 +119,7 @@ def part_of_run(run: DenoiseRun, jobs: Sequence[Job]) -> DenoiseRun:
         shared=shared,
         executor=None,
         journal=None,
-        resume=True,
+        again=True,
     )
 
 

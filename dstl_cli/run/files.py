@@ -112,6 +112,7 @@ class DenoiseRun:
     crop: the part of every page that is denoised and written; what is found out before is that of the whole page.
     executor: who does the work, in any order, if not this process. journal: where each end is noted.
     cluster: whose workers denoise the tiles of a picture; this process only surveys it, and writes what is a file.
+    again: whether a result may be there that this run has begun with; it is made again and must be the same.
     keeps_records: whether all of them are wanted in the end; of a million pictures they would take gigabytes.
     """
 
@@ -130,6 +131,7 @@ class DenoiseRun:
     executor: "Executor | None" = None
     journal: Journal | None = None
     cluster: Cluster | None = None
+    again: bool = False
     keeps_records: bool = True
     records: list[dict[str, Any]] = field(default_factory=list)
     ends: Counter[str] = field(default_factory=Counter)
@@ -211,6 +213,11 @@ class DenoiseRun:
         plain = len(picture.specs) == 1 and not self.strip and self.jpeg_quality is None and self.crop is None
         plain = plain and not FORMATS[kept].marks
         return plain and self.noise is None and kept == picture.format
+
+    @property
+    def may_be_there(self) -> bool:
+        """Whether a result that is there is kept if it is what would be written."""
+        return self.resume or self.again
 
     @property
     def summary(self) -> dict[str, int]:
@@ -338,7 +345,7 @@ class PictureWork:
         """Denoise every page tile by tile; whoever denoises a tile writes it."""
         job, run, crew = self.job, self.run, self._crew
         assert isinstance(job.output, Path)  # addresses are refused before
-        opened = open_tiles(result, job.output, strip=run.strip, overwrite=run.force, resume=run.resume)
+        opened = open_tiles(result, job.output, strip=run.strip, overwrite=run.force, resume=run.may_be_there)
         folder = self._files.enter_context(opened)
         for index in range(len(picture.specs)):
             source, plan = self._surveyed(picture, index)
@@ -389,7 +396,7 @@ class PictureWork:
         run = self.run
         quality = run.jpeg_quality
         writer = open_writer(
-            content, target, strip=run.strip, overwrite=run.force, resume=run.resume, jpeg_quality=quality
+            content, target, strip=run.strip, overwrite=run.force, resume=run.may_be_there, jpeg_quality=quality
         )
         self._writers.append(self._files.enter_context(writer))
         return self._writers[-1]
