@@ -178,16 +178,16 @@ def _children() -> _Children:
     return _State.children
 
 
-def _end(*, forget: bool = False) -> None:
+def end_children(*, forget: bool = False) -> None:
     """Let go of all children."""
     if _State.children is not None:
         _State.children.end(forget=forget)
         _State.children = None
 
 
-atexit.register(_end)
+atexit.register(end_children)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _end(forget=True))
+    os.register_at_fork(after_in_child=lambda: end_children(forget=True))
 
 
 @contextmanager
