@@ -21,6 +21,7 @@ ALL_TEXTS = sorted({*TEXTS, *PROJECT.glob("*.md"), *PROJECT.glob("*/*.md")})
 GIVEN_BY_TYPER = {"--install-completion", "--show-completion", "--help"}
 OF_OTHER_PROGRAMS = {"--upgrade", "--editable", "--durations"}  # pip, pytest
 OF_OTHER_PROGRAMS |= {"--large", "--size", "--megapixels", "--only", "--runs"}  # benchmarks
+OF_OTHER_PROGRAMS |= {"--how", "--minutes", "--moments", "--mutants", "--plain"}  # tests.torture, tests.fuzz
 OF_OTHER_PROGRAMS |= {"--array", "--cpus-per-task", "--mem", "--time", "--wrap"}  # sbatch
 OF_OTHER_PROGRAMS |= {"--scheduler-file", "--nworkers", "--nthreads", "--memory-limit"}  # dask
 OF_OTHER_PROGRAMS |= {"--repo", "--generate-name", "--name", "--rm", "--image", "--files"}  # helm, kubectl, scale.py
