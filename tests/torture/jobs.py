@@ -8,7 +8,7 @@ TRUSTING = "--trust-files"
 DENOISE = ("denoise", "--sigma", "20", "--quality", "fast", "--jobs", "1", "-q")
 TRAIN = (
     "train",
-    "in",
+    "in/a.png",
     TRUSTING,
     "-o",
     "t.npz",
