@@ -35,7 +35,8 @@ def denoise_batch(run: DenoiseRun, means: Means) -> list[DenoisedFile | DstlErro
     warm_once(run.request)
     request = replace(run.request, jobs=means.threads, memory=means.limits(run.request.memory))
     here = replace(run, request=request)
-    return [finished for _, finished in here.on_this_machine(None, lambda text: None)]
+    ends = {id(job): finished for job, finished in here.on_this_machine(None, lambda text: None)}
+    return [ends[id(job)] for job in run.todo]
 
 
 def warm_once(request: Request) -> None:

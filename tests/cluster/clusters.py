@@ -128,7 +128,8 @@ def scheduler_with_workers(folder: Path, workers: int = 2, preload: str = "", me
     worker += ["--nworkers", str(workers), "--nthreads", "1", "--host", "127.0.0.1", "--memory-limit", memory]
     worker += ["--preload", str(loaded), "--local-directory", str(folder / "workers")]
     with (folder / "cluster.log").open("wb") as log:
-        quiet: dict[str, Any] = {"stdout": log, "stderr": log, "env": environment(), "cwd": folder}
+        told_once = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}  # fewer deaths until a file is blamed
+        quiet: dict[str, Any] = {"stdout": log, "stderr": log, "env": environment() | told_once, "cwd": folder}
         started = [subprocess.Popen([*told, "--host", "127.0.0.1", "--port", "0"], **quiet)]
         try:
             started.append(subprocess.Popen(worker, **quiet))

@@ -108,6 +108,7 @@ FORMATS = Formats(
         only=((".pgm", "L"), (".ppm", "RGB")),
         metadata=frozenset(),
     ),
+    Format("npy", ".npy", (".npy",), rb"\x93NUMPY", depths=PIXEL_TYPES, layouts=NO_GREY_ALPHA, metadata=frozenset()),
     Format(
         *("zarr", "Zarr", (".zarr", ".ome.zarr"), rb"(?!)"),
         depths=PIXEL_TYPES,
@@ -117,7 +118,6 @@ FORMATS = Formats(
         metadata=frozenset(),
         marks=(".zgroup", ".zarray", "zarr.json"),
     ),
-    Format("npy", ".npy", (".npy",), rb"\x93NUMPY", depths=PIXEL_TYPES, layouts=NO_GREY_ALPHA, metadata=frozenset()),
 )
 
 # Read through imageio; the result is PNG or TIFF. TGA has no mark of its own: the kinds of palette and picture,
