@@ -238,14 +238,13 @@ def _denoise_scale(
 
     factors_at = partial(noise.level_factors, scale=scale)
     coded = coding_estimate(frame, plain.costs, coding.error_scale, factors_at)
-    levels = len(planes) - 1  # the luminance, where it is beside the plane
-    pilot = patch_average(planes, size, first, coded, execution.part(0, 2), levels)
+    pilot = patch_average(planes, size, first, coded, execution.part(0, 2))
     if coarse is not None:
         pilot = with_low_from(pilot, coarse, GUIDE_SHARE, threads=execution.threads, in_place=True)
     plane, *luminance = (part.cut(pilot.box) for part in planes)
     shrinking = wiener_estimate(frame, factors_at)
     guided = [plane, pilot, *luminance]
-    result = patch_average(guided, size, second, shrinking, execution.part(1, 2), levels)
+    result = patch_average(guided, size, second, shrinking, execution.part(1, 2))
     del pilot, guided  # as large as the result
     if coarse is None:
         return result

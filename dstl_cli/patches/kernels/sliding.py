@@ -1,18 +1,93 @@
 """Compiled kernels of the guided passes: private, on plain buffers, each with a slow twin in tests/naive_passes.py.
 
 Patches are columns here: every loop runs along contiguous patches of one row of the picture, and what happens to a
-patch does not depend on which others are in the call.
+patch does not depend on which others are in the call. Both passes take BLOCK patches at a time from the picture to the
+sums, in memory that stays in the cache. Most coefficients are zero in most blocks, and are left out of the products.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 
 import numpy as np
 
-from dstl_cli.patches.kernels.compiled import compiled
+from dstl_cli.patches.kernels.compiled import compiled, instructions
 
 ZERO, ONE, HALF = np.float32(0), np.float32(1), np.float32(0.5)
-BLOCK = 256
+BLOCK = 64  # patches worked on at a time
+ENERGIES = 256  # squares that are added in single precision
 HALVINGS = 10  # of the range of thresholds: then it is known to a thousandth
+LEAST_GAIN = np.float32(0.02)  # smaller ones count as none
+
+
+@instructions
+def product(typing_context, matrix, rows, terms, columns, out):
+    """Fill the given rows of `out` with those of the matrix times `columns`, the sum over the given terms alone.
+
+    matrix: (m, n) float32; rows, terms: numbers of its rows and columns; columns: (n, BLOCK), out: (m, BLOCK) float32.
+    A few rows are summed at a time, in registers: numba itself makes no such loop.
+    """
+    from llvmlite import binding, ir
+    from numba.core import cgutils, types
+
+    wide = binding.get_host_cpu_features().get("avx512f", False)
+    height, lanes, vectors = (5, 16, 4) if wide else (6, 8, 2)  # as many sums as there are registers
+    real, whole = ir.FloatType(), ir.IntType(64)
+    vector, places = ir.VectorType(real, lanes), ir.VectorType(ir.IntType(32), lanes)
+
+    def at(builder, pointer, *steps):
+        for step in steps:
+            pointer = builder.gep(pointer, [ir.Constant(whole, step) if isinstance(step, int) else step])
+        return pointer
+
+    def vector_at(builder, pointer):
+        return builder.bitcast(pointer, vector.as_pointer())
+
+    def sums(builder, matrix_rows, terms, count, below, step):
+        """The sums of some rows over all terms, for `vectors` vectors of columns."""
+        zero = ir.Constant(vector, [0.0] * lanes)
+        found = [[cgutils.alloca_once_value(builder, zero) for _ in range(vectors)] for _ in matrix_rows]
+        with cgutils.for_range(builder, count) as loop:
+            term = builder.load(at(builder, terms, loop.index))
+            first = at(builder, below, builder.mul(term, step))
+            parts = [builder.load(vector_at(builder, at(builder, first, lanes * v)), align=4) for v in range(vectors)]
+            for row, totals in zip(matrix_rows, found, strict=True):
+                one = builder.insert_element(
+                    ir.Constant(vector, ir.Undefined), builder.load(at(builder, row, term)), ir.Constant(places.element, 0)
+                )
+                factor = builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), ir.Constant(places, [0] * lanes))
+                for part, total in zip(parts, totals, strict=True):
+                    more = builder.fmul(factor, part, flags=("contract",))
+                    builder.store(builder.fadd(builder.load(total), more, flags=("contract",)), total)
+        return found
+
+    def generate(context, builder, signature, arguments):
+        made = [context.make_array(kind)(context, builder, value) for kind, value in zip(signature.args, arguments, strict=True)]
+        a, chosen, summed, right, result = made
+        row_steps = [builder.udiv(cgutils.unpack_tuple(builder, part.strides, 2)[0], ir.Constant(whole, 4)) for part in (a, right, result)]
+        count = cgutils.unpack_tuple(builder, summed.shape, 1)[0]
+        last = builder.sub(cgutils.unpack_tuple(builder, chosen.shape, 1)[0], ir.Constant(whole, 1))
+        stop = builder.add(last, ir.Constant(whole, 1))
+        with cgutils.for_range_slice(builder, ir.Constant(whole, 0), stop, ir.Constant(whole, height), inc=True) as (first, _):
+            numbers = []
+            for i in range(height):  # the last row again where there are no more
+                place = builder.add(first, ir.Constant(whole, i))
+                place = builder.select(builder.icmp_signed("<", place, last), place, last)
+                numbers.append(builder.load(at(builder, chosen.data, place)))
+            matrix_rows = [at(builder, a.data, builder.mul(number, row_steps[0])) for number in numbers]
+            for column in range(0, BLOCK, lanes * vectors):
+                found = sums(builder, matrix_rows, summed.data, count, at(builder, right.data, column), row_steps[1])
+                for number, totals in zip(numbers, found, strict=True):
+                    for v, total in enumerate(totals):
+                        place = at(builder, result.data, builder.mul(number, row_steps[2]), column + lanes * v)
+                        builder.store(builder.load(total), vector_at(builder, place), align=4)
+        return context.get_dummy_value()
+
+    return types.void(matrix, rows, terms, columns, out), generate
+
+
+@compiled()
+def products(matrix, rows, terms, columns, out):
+    """The same as a kernel."""
+    product(matrix, rows, terms, columns, out)
 
 
 @compiled()
@@ -40,17 +115,29 @@ def patch_means(image, size, means):
 def take_patches(image, corners, size, means, patches):
     """Copy the patches that begin at these pixels into columns, without their means.
 
-    image: (h, w) contiguous floats; corners: (N,) numbers of pixels, row by row; means: (N,) of the image's dtype;
+    image: (h, w) contiguous floats; corners: (N,) numbers of pixels, row by row; means: (N,) of the image's dtype, out;
     patches: (size**2, N) float32 out.
     """
     width = image.shape[1]
     pixels = image.reshape(-1)
+    levels = pixels[corners]
+    means[:] = 0
     for a in range(size):
         for b in range(size):
             values = pixels[a * width + b :]
             line = patches[a * size + b]
             for c in range(corners.size):
-                line[c] = values[corners[c]] - means[c]
+                difference = values[corners[c]] - levels[c]  # small on high levels
+                line[c] = difference
+                means[c] += difference
+    for c in range(corners.size):
+        means[c] /= size * size
+    for j in range(size * size):
+        line = patches[j]
+        for c in range(corners.size):
+            line[c] -= means[c]
+    for c in range(corners.size):
+        means[c] += levels[c]
 
 
 @compiled()
@@ -125,23 +212,109 @@ def select(coefficients, costs, budget, highest, variances, weights):
 
 
 @compiled()
-def shrink(coefficients, guide, variances, weights):
-    """Multiply every coefficient by the Wiener gain g = q^2 / (q^2 + v) of its guide q, v the variance of its column.
+def gains_of(guide, variances, weights):
+    """Turn every coefficient q of a guide into the Wiener gain q^2 / (q^2 + v), v the variance of its column, in place.
 
-    coefficients, guide: (m, M) float32; variances: (M,) float32. weights: (M,) float32 out, 1 / (v (1 + sum of g^2)).
+    Gains below LEAST_GAIN become 0. guide: (m, M) float32; variances: (M,) float32. weights: (M,) float32 out,
+    1 / (v (1 + sum of the squared gains)).
     """
-    m, count = coefficients.shape
+    m, count = guide.shape
     energy = np.ones(count, np.float32)
     for j in range(m):
-        row = coefficients[j]
-        clean = guide[j]
+        row = guide[j]
         for c in range(count):
-            square = clean[c] * clean[c]
+            square = row[c] * row[c]
             gain = square / (square + variances[c])
-            row[c] *= gain
-            energy[c] += gain * gain
+            row[c] = gain if gain >= LEAST_GAIN else ZERO
+            energy[c] += row[c] * row[c]
     for c in range(count):
         weights[c] = ONE / (variances[c] * energy[c])
+
+
+@compiled()
+def rows_in_use(values, numbers):
+    """The numbers of the rows that are not zero everywhere, in the first places of `numbers`, and how many they are."""
+    found = 0
+    for j in range(values.shape[0]):
+        row = values[j]
+        most = ZERO
+        for c in range(row.size):
+            most = max(most, abs(row[c]))
+        if most > ZERO:
+            numbers[found] = j
+            found += 1
+    return found
+
+
+@compiled()
+def block_of(corners, variances, start, places, own):
+    """BLOCK of the corners and variances from `start` on; where there are no more, the last one again."""
+    for c in range(BLOCK):
+        number = min(start + c, corners.size - 1)
+        places[c] = corners[number]
+        own[c] = variances[number]
+
+
+@compiled()
+def add_block(patches, means, weights, corners, size, heights, total):
+    """Add weighted patches of a block to `total`; the weighted means and the weights become heights for `add_squares`."""
+    add_patches(patches, weights, corners, size, total)
+    for height in range(2):
+        places = heights[height].reshape(-1)
+        for c in range(corners.size):
+            places[corners[c]] = weights[c] * (means[c] if height == 0 else 1)
+
+
+@compiled()
+def add_coded(image, corners, size, forward, backward, costs, budget, highest, variances, sums):
+    """Add the estimates that the coder has of the patches which begin at these pixels, and their weights, to `sums`.
+
+    image: (h, w) contiguous floats; forward: (m, n), backward: (n, m) float32; variances: (N,) float32 of the patches'
+    noise; sums: (2, h, w) of the image's dtype: weighted estimates, weights. For the others see `select`.
+    """
+    m, n = forward.shape
+    every_row, every_pixel, used = np.arange(m), np.arange(n), np.empty(m, np.int64)
+    places, own, weights = np.empty(BLOCK, corners.dtype), np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
+    means, patches = np.empty(BLOCK, image.dtype), np.empty((n, BLOCK), np.float32)
+    coefficients, heights = np.empty((m, BLOCK), np.float32), np.zeros_like(sums)
+    for start in range(0, corners.size, BLOCK):
+        count = min(BLOCK, corners.size - start)
+        block_of(corners, variances, start, places, own)
+        take_patches(image, places, size, means, patches)
+        product(forward, every_row, every_pixel, patches, coefficients)
+        select(coefficients, costs, budget, highest, own, weights)
+        kept = rows_in_use(coefficients, used)
+        product(backward, every_pixel, used[:kept], coefficients, patches)
+        add_block(patches, means, weights, places[:count], size, heights, sums[0])
+    for number in range(2):
+        add_squares(heights[number], size, sums[number])
+
+
+@compiled()
+def add_shrunk(image, guide, corners, size, forward, backward, variances, sums):
+    """The same for estimates of every coefficient times the gain of the guide's."""
+    m, n = forward.shape
+    every_row, every_pixel, used = np.arange(m), np.arange(n), np.empty(m, np.int64)
+    places, own, weights = np.empty(BLOCK, corners.dtype), np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
+    means, patches = np.empty(BLOCK, image.dtype), np.empty((n, BLOCK), np.float32)
+    coefficients, gains = np.empty((m, BLOCK), np.float32), np.empty((m, BLOCK), np.float32)
+    heights = np.zeros_like(sums)
+    for start in range(0, corners.size, BLOCK):
+        count = min(BLOCK, corners.size - start)
+        block_of(corners, variances, start, places, own)
+        take_patches(guide, places, size, means, patches)
+        product(forward, every_row, every_pixel, patches, gains)
+        gains_of(gains, own, weights)
+        kept = rows_in_use(gains, used)
+        take_patches(image, places, size, means, patches)
+        product(forward, used[:kept], every_pixel, patches, coefficients)
+        for j in used[:kept]:
+            for c in range(BLOCK):
+                coefficients[j, c] *= gains[j, c]
+        product(backward, every_pixel, used[:kept], coefficients, patches)
+        add_block(patches, means, weights, places[:count], size, heights, sums[0])
+    for number in range(2):
+        add_squares(heights[number], size, sums[number])
 
 
 @compiled(fastmath={"reassoc", "contract", "nsz"})
@@ -151,9 +324,9 @@ def keep_above(coefficients, thresholds):
     for j in range(coefficients.shape[0]):
         row = coefficients[j]
         threshold = thresholds[j]
-        for start in range(0, row.size, BLOCK):  # single precision is enough for so many
+        for start in range(0, row.size, ENERGIES):  # single precision is enough for so many
             kept, total = ZERO, ZERO
-            for c in range(start, min(start + BLOCK, row.size)):
+            for c in range(start, min(start + ENERGIES, row.size)):
                 square = row[c] * row[c]
                 stays = abs(row[c]) > threshold
                 row[c] = row[c] if stays else ZERO
