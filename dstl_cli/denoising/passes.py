@@ -16,8 +16,8 @@ from dstl_cli.pixels.planes import Plane
 Array32 = NDArray[np.float32]
 Floats = NDArray[np.floating[Any]]
 Index = NDArray[np.intp]
-# Takes the patches of tiles of all planes that begin at some pixels (N,), numbered row by row, and adds to sums (2, h, w)
-# their weighted estimates for the first plane, and the weights.
+# Takes the patches of one tile of all planes that begin at some pixels (N,), numbered row by row, and adds to sums
+# (2, h, w) their weighted estimates for the first plane, and the weights.
 AddEstimates = Callable[[list[Floats], Index, Sums], None]
 
 # By what the noise is larger at the levels (N,) of the last plane, counted from its centre; None: nowhere.

@@ -64,28 +64,25 @@ class Kernel:
         return self.dispatcher._numba_type_
 
 
-class Instructions:
-    """What kernels call that is written down in LLVM's own instructions: numba asks for it where it compiles them.
+def instructions(define: Callable[..., Any]) -> Any:
+    """What kernels call that is written in LLVM's own instructions; define: as numba's `intrinsic` takes it."""
+    return Instructions(define)
 
-    define: as numba's `intrinsic` takes it.
-    """
+
+class Instructions:
+    """The same for numba, which asks for it where it compiles a kernel that calls it."""
 
     def __init__(self, define: Callable[..., Any]) -> None:
-        update_wrapper(self, define)
         self._define = define
 
     @cached_property
     def _numba_type_(self) -> Any:
-        """What numba asks for."""
         from numba.core.registry import cpu_target
         from numba.extending import intrinsic
 
         made = intrinsic(self._define)
         cpu_target.typing_context.refresh()
         return cpu_target.typing_context.resolve_value_type(made)
-
-
-instructions = Instructions  # as a decorator
 
 
 def _spread_out(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -12,85 +12,89 @@ import numpy as np
 from dstl_cli.patches.kernels.compiled import compiled, instructions
 
 ZERO, ONE, HALF = np.float32(0), np.float32(1), np.float32(0.5)
-BLOCK = 64  # patches worked on at a time
+BLOCK = 64  # patches worked on at a time ...
+ROWS = 5  # ... and coefficients of theirs, or pixels, that are summed at a time
 ENERGIES = 256  # squares that are added in single precision
 HALVINGS = 10  # of the range of thresholds: then it is known to a thousandth
 LEAST_GAIN = np.float32(0.02)  # smaller ones count as none
 
 
 @instructions
-def product(typing_context, matrix, rows, terms, columns, out):
+def sum_rows(typing_context, matrix, rows, first, terms, columns, out):
+    """Fill ROWS rows of `out`, from place `first` of `rows` on: part of `product`, which has the other arguments.
+
+    Where there are no more rows, the last one is summed again.
+    """
+    from numba.core import types
+
+    def generate(context, builder, signature, arguments):
+        parts = zip(signature.args, arguments, strict=True)
+        known = [
+            context.make_array(kind)(context, builder, value) if kind is not first else value for kind, value in parts
+        ]
+        write_sums(builder, *known)
+        return context.get_dummy_value()
+
+    return types.void(matrix, rows, first, terms, columns, out), generate
+
+
+def write_sums(builder, matrix, rows, first, terms, columns, out):
+    """The instructions of `sum_rows`: the sums stay in registers, of which there are as many as they need."""
+    from llvmlite import binding, ir
+    from numba.core import cgutils
+
+    lanes, vectors = (16, 4) if binding.get_host_cpu_features().get("avx512f", False) else (8, 2)
+    whole, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), lanes)
+    nothing, first_lane = (
+        ir.Constant(vector, ir.Undefined),
+        ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes),
+    )
+
+    def constant(number):
+        return ir.Constant(whole, number)
+
+    def row_of(array, number, column=0):
+        step = builder.udiv(cgutils.unpack_tuple(builder, array.strides, 2)[0], constant(4))  # bytes of a number
+        return builder.gep(builder.gep(array.data, [builder.mul(number, step)]), [constant(column)])
+
+    def lanes_at(pointer, number):
+        return builder.bitcast(builder.gep(pointer, [constant(lanes * number)]), vector.as_pointer())
+
+    last = builder.sub(cgutils.unpack_tuple(builder, rows.shape, 1)[0], constant(1))
+    places = [builder.add(first, constant(i)) for i in range(ROWS)]
+    places = [builder.select(builder.icmp_signed("<", place, last), place, last) for place in places]
+    numbers = [builder.load(builder.gep(rows.data, [place])) for place in places]
+    factors = [row_of(matrix, number) for number in numbers]
+    for column in range(0, BLOCK, lanes * vectors):
+        zero = ir.Constant(vector, [0.0] * lanes)
+        sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(vectors)] for _ in range(ROWS)]
+        with cgutils.for_range(builder, cgutils.unpack_tuple(builder, terms.shape, 1)[0]) as loop:
+            term = builder.load(builder.gep(terms.data, [loop.index]))
+            values = [builder.load(lanes_at(row_of(columns, term, column), v), align=4) for v in range(vectors)]
+            for own, totals in zip(factors, sums, strict=True):
+                one = builder.insert_element(
+                    nothing, builder.load(builder.gep(own, [term])), ir.Constant(ir.IntType(32), 0)
+                )
+                every = builder.shuffle_vector(one, nothing, first_lane)
+                for value, total in zip(values, totals, strict=True):
+                    more = builder.fmul(every, value, flags=("contract",))
+                    builder.store(builder.fadd(builder.load(total), more, flags=("contract",)), total)
+        for number, totals in zip(numbers, sums, strict=True):
+            for v, total in enumerate(totals):
+                builder.store(builder.load(total), lanes_at(row_of(out, number, column), v), align=4)
+
+
+@compiled()
+def product(matrix, rows, terms, columns, out):
     """Fill the given rows of `out` with those of the matrix times `columns`, the sum over the given terms alone.
 
     matrix: (m, n) float32; rows, terms: numbers of its rows and columns; columns: (n, BLOCK), out: (m, BLOCK) float32.
-    A few rows are summed at a time, in registers: numba itself makes no such loop.
     """
-    from llvmlite import binding, ir
-    from numba.core import cgutils, types
-
-    wide = binding.get_host_cpu_features().get("avx512f", False)
-    height, lanes, vectors = (5, 16, 4) if wide else (6, 8, 2)  # as many sums as there are registers
-    real, whole = ir.FloatType(), ir.IntType(64)
-    vector, places = ir.VectorType(real, lanes), ir.VectorType(ir.IntType(32), lanes)
-
-    def at(builder, pointer, *steps):
-        for step in steps:
-            pointer = builder.gep(pointer, [ir.Constant(whole, step) if isinstance(step, int) else step])
-        return pointer
-
-    def vector_at(builder, pointer):
-        return builder.bitcast(pointer, vector.as_pointer())
-
-    def sums(builder, matrix_rows, terms, count, below, step):
-        """The sums of some rows over all terms, for `vectors` vectors of columns."""
-        zero = ir.Constant(vector, [0.0] * lanes)
-        found = [[cgutils.alloca_once_value(builder, zero) for _ in range(vectors)] for _ in matrix_rows]
-        with cgutils.for_range(builder, count) as loop:
-            term = builder.load(at(builder, terms, loop.index))
-            first = at(builder, below, builder.mul(term, step))
-            parts = [builder.load(vector_at(builder, at(builder, first, lanes * v)), align=4) for v in range(vectors)]
-            for row, totals in zip(matrix_rows, found, strict=True):
-                one = builder.insert_element(
-                    ir.Constant(vector, ir.Undefined), builder.load(at(builder, row, term)), ir.Constant(places.element, 0)
-                )
-                factor = builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), ir.Constant(places, [0] * lanes))
-                for part, total in zip(parts, totals, strict=True):
-                    more = builder.fmul(factor, part, flags=("contract",))
-                    builder.store(builder.fadd(builder.load(total), more, flags=("contract",)), total)
-        return found
-
-    def generate(context, builder, signature, arguments):
-        made = [context.make_array(kind)(context, builder, value) for kind, value in zip(signature.args, arguments, strict=True)]
-        a, chosen, summed, right, result = made
-        row_steps = [builder.udiv(cgutils.unpack_tuple(builder, part.strides, 2)[0], ir.Constant(whole, 4)) for part in (a, right, result)]
-        count = cgutils.unpack_tuple(builder, summed.shape, 1)[0]
-        last = builder.sub(cgutils.unpack_tuple(builder, chosen.shape, 1)[0], ir.Constant(whole, 1))
-        stop = builder.add(last, ir.Constant(whole, 1))
-        with cgutils.for_range_slice(builder, ir.Constant(whole, 0), stop, ir.Constant(whole, height), inc=True) as (first, _):
-            numbers = []
-            for i in range(height):  # the last row again where there are no more
-                place = builder.add(first, ir.Constant(whole, i))
-                place = builder.select(builder.icmp_signed("<", place, last), place, last)
-                numbers.append(builder.load(at(builder, chosen.data, place)))
-            matrix_rows = [at(builder, a.data, builder.mul(number, row_steps[0])) for number in numbers]
-            for column in range(0, BLOCK, lanes * vectors):
-                found = sums(builder, matrix_rows, summed.data, count, at(builder, right.data, column), row_steps[1])
-                for number, totals in zip(numbers, found, strict=True):
-                    for v, total in enumerate(totals):
-                        place = at(builder, result.data, builder.mul(number, row_steps[2]), column + lanes * v)
-                        builder.store(builder.load(total), vector_at(builder, place), align=4)
-        return context.get_dummy_value()
-
-    return types.void(matrix, rows, terms, columns, out), generate
+    for first in range(0, rows.size, ROWS):
+        sum_rows(matrix, rows, first, terms, columns, out)
 
 
-@compiled()
-def products(matrix, rows, terms, columns, out):
-    """The same as a kernel."""
-    product(matrix, rows, terms, columns, out)
-
-
-@compiled()
+@compiled(error_model="numpy")
 def patch_means(image, size, means):
     """The mean of every patch, where its first pixel is; image, means out: (h, w) contiguous, of one dtype."""
     width = image.shape[1]
@@ -111,7 +115,7 @@ def patch_means(image, size, means):
             found[c] /= size * size
 
 
-@compiled()
+@compiled(inline="always", error_model="numpy")
 def take_patches(image, corners, size, means, patches):
     """Copy the patches that begin at these pixels into columns, without their means.
 
@@ -140,7 +144,7 @@ def take_patches(image, corners, size, means, patches):
         means[c] += levels[c]
 
 
-@compiled()
+@compiled(inline="always")
 def add_patches(patches, weights, corners, size, total):
     """Add weight * patch of every column to `total` where it was taken."""
     width = total.shape[1]
@@ -170,7 +174,7 @@ def add_squares(heights, size, total):
                 found[c] += columns[c]
 
 
-@compiled()
+@compiled(inline="always", error_model="numpy")
 def select(coefficients, costs, budget, highest, variances, weights):
     """Zero the small coefficients of every column: those within the largest threshold whose loss fits the budget.
 
@@ -211,7 +215,7 @@ def select(coefficients, costs, budget, highest, variances, weights):
         weights[c] = ONE / (variances[c] * loss[c])
 
 
-@compiled()
+@compiled(inline="always", error_model="numpy")
 def gains_of(guide, variances, weights):
     """Turn every coefficient q of a guide into the Wiener gain q^2 / (q^2 + v), v the variance of its column, in place.
 
@@ -231,16 +235,15 @@ def gains_of(guide, variances, weights):
         weights[c] = ONE / (variances[c] * energy[c])
 
 
-@compiled()
+@compiled(inline="always")
 def rows_in_use(values, numbers):
     """The numbers of the rows that are not zero everywhere, in the first places of `numbers`, and how many they are."""
     found = 0
     for j in range(values.shape[0]):
-        row = values[j]
-        most = ZERO
+        row, count = values[j], 0
         for c in range(row.size):
-            most = max(most, abs(row[c]))
-        if most > ZERO:
+            count += row[c] != ZERO
+        if count > 0:
             numbers[found] = j
             found += 1
     return found
@@ -257,7 +260,7 @@ def block_of(corners, variances, start, places, own):
 
 @compiled()
 def add_block(patches, means, weights, corners, size, heights, total):
-    """Add weighted patches of a block to `total`; the weighted means and the weights become heights for `add_squares`."""
+    """Add weighted patches to `total`; the weighted means and the weights become heights for `add_squares`."""
     add_patches(patches, weights, corners, size, total)
     for height in range(2):
         places = heights[height].reshape(-1)
@@ -265,7 +268,7 @@ def add_block(patches, means, weights, corners, size, heights, total):
             places[corners[c]] = weights[c] * (means[c] if height == 0 else 1)
 
 
-@compiled()
+@compiled(error_model="numpy")
 def add_coded(image, corners, size, forward, backward, costs, budget, highest, variances, sums):
     """Add the estimates that the coder has of the patches which begin at these pixels, and their weights, to `sums`.
 
@@ -290,7 +293,7 @@ def add_coded(image, corners, size, forward, backward, costs, budget, highest, v
         add_squares(heights[number], size, sums[number])
 
 
-@compiled()
+@compiled(error_model="numpy")
 def add_shrunk(image, guide, corners, size, forward, backward, variances, sums):
     """The same for estimates of every coefficient times the gain of the guide's."""
     m, n = forward.shape
