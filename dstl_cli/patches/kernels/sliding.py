@@ -16,7 +16,7 @@ BLOCK = 64  # patches worked on at a time ...
 ROWS = 5  # ... and coefficients of theirs, or pixels, that are summed at a time
 ENERGIES = 256  # squares that are added in single precision
 HALVINGS = 10  # of the range of thresholds: then it is known to a thousandth
-LEAST_GAIN = np.float32(0.02)  # smaller ones count as none
+LEAST_GAIN = np.float32(0.005)  # smaller ones count as none
 
 
 @instructions
