@@ -2,7 +2,7 @@
 
 Patches are columns here: every loop runs along contiguous patches of one row of the picture, and what happens to a
 patch does not depend on which others are in the call. Both passes take BLOCK patches at a time from the picture to the
-sums, in memory that stays in the cache. Most coefficients are zero in most blocks, and are left out of the products.
+sums, in memory that stays in the cache. Coefficients that are zero in all of a block are left out of the products.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -44,11 +44,10 @@ def write_sums(builder, matrix, rows, first, terms, columns, out):
     from numba.core import cgutils
 
     lanes, vectors = (16, 4) if binding.get_host_cpu_features().get("avx512f", False) else (8, 2)
+    read, write = builder.load, builder.store
     whole, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), lanes)
-    nothing, first_lane = (
-        ir.Constant(vector, ir.Undefined),
-        ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes),
-    )
+    nothing = ir.Constant(vector, ir.Undefined)
+    first_lane = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
 
     def constant(number):
         return ir.Constant(whole, number)
@@ -63,25 +62,23 @@ def write_sums(builder, matrix, rows, first, terms, columns, out):
     last = builder.sub(cgutils.unpack_tuple(builder, rows.shape, 1)[0], constant(1))
     places = [builder.add(first, constant(i)) for i in range(ROWS)]
     places = [builder.select(builder.icmp_signed("<", place, last), place, last) for place in places]
-    numbers = [builder.load(builder.gep(rows.data, [place])) for place in places]
+    numbers = [read(builder.gep(rows.data, [place])) for place in places]
     factors = [row_of(matrix, number) for number in numbers]
     for column in range(0, BLOCK, lanes * vectors):
         zero = ir.Constant(vector, [0.0] * lanes)
         sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(vectors)] for _ in range(ROWS)]
         with cgutils.for_range(builder, cgutils.unpack_tuple(builder, terms.shape, 1)[0]) as loop:
-            term = builder.load(builder.gep(terms.data, [loop.index]))
-            values = [builder.load(lanes_at(row_of(columns, term, column), v), align=4) for v in range(vectors)]
+            term = read(builder.gep(terms.data, [loop.index]))
+            values = [read(lanes_at(row_of(columns, term, column), v), align=4) for v in range(vectors)]
             for own, totals in zip(factors, sums, strict=True):
-                one = builder.insert_element(
-                    nothing, builder.load(builder.gep(own, [term])), ir.Constant(ir.IntType(32), 0)
-                )
+                one = builder.insert_element(nothing, read(builder.gep(own, [term])), ir.Constant(ir.IntType(32), 0))
                 every = builder.shuffle_vector(one, nothing, first_lane)
                 for value, total in zip(values, totals, strict=True):
                     more = builder.fmul(every, value, flags=("contract",))
-                    builder.store(builder.fadd(builder.load(total), more, flags=("contract",)), total)
+                    write(builder.fadd(read(total), more, flags=("contract",)), total)
         for number, totals in zip(numbers, sums, strict=True):
             for v, total in enumerate(totals):
-                builder.store(builder.load(total), lanes_at(row_of(out, number, column), v), align=4)
+                write(read(total), lanes_at(row_of(out, number, column), v), align=4)
 
 
 @compiled()
