@@ -41,6 +41,7 @@ Corners = NDArray[np.integer[Any]]  # (references, patches in a group), places w
 TILE = (64, 128)  # height and width of the area whose reference patches are one piece of work
 LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, where it takes any
 COARSE_STRIDE = 2  # one in four patches at coarser scales
+NOTHING = np.empty((0, 0), np.float32)
 FLAT = 1.02  # deviations of coefficients that differ by less are the same
 # Processor time of a reference patch, for the progress, in units in which a pass on patches of p x p takes p^3.
 MATCHING_COST, THRESHOLD_COST, COARSE_COST = 120.0, 85.0, 17.0
@@ -296,7 +297,7 @@ def ridge_pass(
     """A better estimate, and the same with some of the noise still in it.
 
     planes: noisy, current (noisy after the passes before, with the noise they left), the estimate so far, and where the
-    noise follows the brightness the luminance.
+    noise follows the brightness the luminance. Where no noise is left, the second is the estimate too.
     """
     from dstl_cli.patches.kernels.grouped import ridge_groups
 
@@ -308,11 +309,11 @@ def ridge_pass(
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot, *levels = parts
-        factors = patch_factors(levels, side, noise)
-        ridge_groups(noisy, current, pilot, factors, corners, side, white, deviation, strength, left, *sums)
+        known = patch_factors(levels, side, noise), corners, side, white, deviation, strength, left
+        ridge_groups(noisy, current, pilot, *known, sums[0], sums[1] if left else NOTHING, sums[-1])
 
-    estimate, remaining = _average(_common(planes), groups, 2, run, execution)
-    return estimate, remaining
+    found = _average(_common(planes), groups, 2 if left else 1, run, execution)
+    return found[0], found[-1]
 
 
 def _strength(removal: Removal) -> tuple[Array32, np.float32]:
@@ -386,7 +387,7 @@ def levels_for(noise: ChannelNoise, luminance: Plane) -> list[Plane]:
 def patch_factors(levels: list[Floats], side: int, noise: ChannelNoise) -> Array32:
     """By what the noise of the patch at each corner is stronger, (h, w), from the luminance; (0, 0) without it."""
     if not levels:
-        return np.empty((0, 0), np.float32)
+        return NOTHING
     means = spread(levels[0][::-1, ::-1], side)[::-1, ::-1] / levels[0].dtype.type(side * side)
     factors = noise.level_factors(means.ravel())
     assert factors is not None
@@ -396,14 +397,14 @@ def patch_factors(levels: list[Floats], side: int, noise: ChannelNoise) -> Array
 def whitening(side: int, noise: ChannelNoise) -> Array32:
     """V' with V = d diag(1 / d_k) C: the DCT C of a patch with all its coefficients' noise d_k the same; (0, 0) if so.
 
-    d: deviation of a pixel; with zeros up to a multiple of 4.
+    d: deviation of a pixel; with zeros up to a multiple of 16.
     """
     n = side * side
     rows = dct_matrix(side)
     deviations = noise.deviations(rows)
     if deviations.max() < FLAT * deviations.min():
-        return np.empty((0, 0), np.float32)
-    matrix = np.zeros((_whole_fours(n),) * 2, np.float32)
+        return NOTHING
+    matrix = np.zeros((_whole_sixteens(n),) * 2, np.float32)
     matrix[:n, :n] = (noise.deviation() / deviations[:, None] * rows).T
     return matrix
 
@@ -418,22 +419,22 @@ def stabilised(guides: list[Plane], noise: ChannelNoise) -> list[Plane]:
 def patch_coder(transform: Transform, noise: ChannelNoise) -> tuple[Array32, Array32, Array]:
     """Matrices that take patches as rows to codes, (n, m), and back, (m, n), and the noise of each code, (m,).
 
-    Code 0 is the orthonormal mean. Zeros make n and m multiples of 4.
+    Code 0 is the orthonormal mean. Zeros make n and m multiples of 16.
     """
     frame = Frame.of(transform)
     n = frame.patch_size**2
     mean = np.full((1, n), 1 / frame.patch_size)
     rows = np.concatenate((mean, frame.forward))
-    size, codes = _whole_fours(n), _whole_fours(len(rows))
+    size, codes = _whole_sixteens(n), _whole_sixteens(len(rows))
     forward, backward = np.zeros((size, codes), np.float32), np.zeros((codes, size), np.float32)
     forward[:n, : len(rows)] = rows.T
     backward[: len(rows), :n] = np.concatenate((mean.T, frame.backward), axis=1).T
     return forward, backward, np.append(noise.deviations(rows), np.zeros(codes - len(rows)))
 
 
-def _whole_fours(count: int) -> int:
-    """The next multiple of 4."""
-    return -(-count // 4) * 4
+def _whole_sixteens(count: int) -> int:
+    """The next multiple of 16."""
+    return -(-count // 16) * 16
 
 
 def find_groups(guides: list[Plane], grid: ReferenceGrid, execution: Execution) -> Groups:

@@ -9,6 +9,7 @@ in float32, and adds to sums of that part only. A patch is named by the corner i
 import numpy as np
 
 from dstl_cli.patches.kernels.compiled import compiled
+from dstl_cli.patches.kernels.vectors import LANES, ROWS, add_vector, copy_vector, multiply_block
 
 FAST = {"reassoc", "contract", "nsz"}  # sums may be reordered; infinities and NaN keep their meaning
 
@@ -124,159 +125,171 @@ def match(guide, rows, columns, side, radius, groups):
                 groups[r * columns.size + c, k] = (top + v) * width + columns[c] + shift - radius
 
 
+@compiled()
+def up_to(count, step):
+    """The next multiple of the step."""
+    return (count + step - 1) // step * step
+
+
+@compiled()
+def padded(picture):
+    """A flat copy of a picture and 16 more numbers, for operations on more than are wanted."""
+    flat = np.zeros(picture.size + LANES, np.float32)
+    flat[: picture.size] = picture.ravel()
+    return flat
+
+
+@compiled()
+def add_flat(flat, picture):
+    """Add what `padded` made a flat copy of to a picture."""
+    height, width = picture.shape
+    for y in range(height):
+        for x in range(width):
+            picture[y, x] += flat[y * width + x]
+
+
 @compiled(fastmath=FAST)
-def gather(flat, width, side, corners, first, patches):
-    """Copy the patches at `corners` into the columns of `patches`, from row `first` on."""
-    for i in range(side):
+def patch_differences(first, second, side):
+    """The squared difference of the patches of two pictures at each corner, (h, w); no patch begins where it is 0."""
+    height, width = first.shape
+    squares = (first - second) ** 2
+    columns = np.zeros((height, width), np.float32)
+    sums = np.zeros((height, width), np.float32)
+    for y in range(height - side + 1):
+        for i in range(side):
+            for x in range(width):
+                columns[y, x] += squares[y + i, x]
         for j in range(side):
-            row = first + i * side + j
-            offset = i * width + j
-            for k in range(corners.size):
-                patches[row, k] = flat[np.uint64(corners[k] + offset)]
+            for x in range(width - side + 1):
+                sums[y, x] += columns[y, x + j]
+    return sums
 
 
 @compiled(fastmath=FAST)
-def scatter(patches, weight, width, side, corners, flat):
-    """Add weight times the columns of `patches` to the flat picture, each at its corner."""
-    for i in range(side):
-        for j in range(side):
-            row = i * side + j
-            offset = i * width + j
-            for k in range(corners.size):
-                flat[np.uint64(corners[k] + offset)] += weight * patches[row, k]
-
-
-@compiled(fastmath=FAST)
-def squared_difference(first, second, width, side, corners):
-    """Sum of the squared differences of two flat pictures over the patches at `corners`."""
+def group_mean(flat, corners):
+    """The mean of the numbers of a flat picture at the corners."""
     total = np.float32(0)
-    for i in range(side):
-        for j in range(side):
-            offset = i * width + j
-            for k in range(corners.size):
-                place = np.uint64(corners[k] + offset)
-                difference = first[place] - second[place]
-                total += difference * difference
-    return total
+    for k in range(corners.size):
+        total += flat[np.uint64(corners[k])]
+    return total / np.float32(corners.size)
 
 
-@compiled(fastmath=FAST)
-def add_rows(out, first, second, rows, top, width, start, stop, first_factors, second_factors):
-    """Add combinations of four rows, `width` apart from `top` on, to the two rows of `out` at first and second.
+@compiled()
+def gather(flat, width, side, corners, patches):
+    """Copy the patches at `corners` into the rows of `patches` (K + 1 or more, pitch), zeros behind their numbers.
 
-    The core of all products below: four rows are read once for eight multiplications. Columns start to stop.
+    flat: a picture, with 16 more numbers.
     """
-    a0, a1, a2, a3 = first_factors
-    b0, b1, b2, b3 = second_factors
-    o = np.uint64(first)
-    p = np.uint64(second)
-    r0 = np.uint64(top)
-    r1 = np.uint64(top + width)
-    r2 = np.uint64(top + 2 * width)
-    r3 = np.uint64(top + 3 * width)
-    for j in range(start, stop):
-        u = np.uint64(j)
-        x0, x1, x2, x3 = rows[r0 + u], rows[r1 + u], rows[r2 + u], rows[r3 + u]
-        out[o + u] += (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
-        out[p + u] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
+    pitch = patches.shape[1]
+    rows = patches.ravel()
+    for k in range(corners.size):
+        for i in range(side):
+            for j in range(0, side, LANES):
+                place, start = k * pitch + i * side + j, corners[k] + i * width + j
+                copy_vector(rows, np.uint64(place), flat, np.uint64(start))
+        for j in range(side * side, pitch):
+            rows[np.uint64(k * pitch + j)] = 0
+    for j in range(LANES):
+        rows[np.uint64(corners.size * pitch + j)] = 0
 
 
-@compiled(fastmath=FAST)
-def multiply(left, first, rows, out):
-    """out = left[:, first : first + len(out)]' @ rows; `rows` are a multiple of 4, those of `out` of 2."""
-    inner, width = rows.shape
-    flat_out, flat_rows = out.ravel(), rows.ravel()
-    for i in range(0, out.shape[0], 2):
-        for j in range(2 * width):
-            flat_out[i * width + j] = 0
-        c = first + i
-        for s in range(0, inner, 4):
-            a = left[s, c], left[s + 1, c], left[s + 2, c], left[s + 3, c]
-            b = left[s, c + 1], left[s + 1, c + 1], left[s + 2, c + 1], left[s + 3, c + 1]
-            add_rows(flat_out, i * width, (i + 1) * width, flat_rows, s * width, width, 0, width, a, b)
+@compiled()
+def scatter(patches, weight, width, side, corners, flat):
+    """Add weight times the rows of `patches` to the flat picture, with 16 more numbers, each at its corner."""
+    pitch = patches.shape[1]
+    rows = patches.ravel()
+    for k in range(corners.size):
+        for i in range(side):
+            for j in range(0, side, LANES):
+                place, start = corners[k] + i * width + j, k * pitch + i * side + j
+                count = np.uint64(min(side - j, LANES))
+                add_vector(flat, np.uint64(place), rows, np.uint64(start), weight, count)
 
 
-@compiled(fastmath=FAST)
-def inner_products(left, right, upper, out):
-    """Fill out[i, j] with the product of left[i] and right[j], where `upper` only for j >= i; all are multiples of 4.
+@compiled()
+def multiply(left, right, first, rows, inner, out):
+    """out[:rows] = left[:rows, :inner] @ right[:inner, first:]; rows: a multiple of 4; first, widths: of 16."""
+    columns, step, width = out.shape[1], left.shape[1], right.shape[1]
+    flat_out, flat_left, flat_right = out.ravel(), left.ravel(), right.ravel()
+    for i in range(0, rows, ROWS):
+        place, corner = i * columns, i * step
+        multiply_block(
+            flat_out, place, columns, flat_left, corner, step, 1, flat_right, first, width, inner, columns, False
+        )
 
-    Eight products at a time, while the rows are in the registers.
+
+@compiled()
+def cross_products(left, right, first, upper, out):
+    """out[i, first + j] = the product of the columns i of left (K, p) and j of right (K, q), i < len(out), j < q.
+
+    The rows of `out` are a multiple of 4, p and q of 16. upper: of those below the diagonal, i > j, not all are filled.
     """
-    count, width = right.shape
-    flat_left, flat = left.ravel(), right.ravel()
-    for i in range(0, out.shape[0], 2):
-        p0 = np.uint64(i * width)
-        p1 = np.uint64((i + 1) * width)
-        for j in range(i // 4 * 4 if upper else 0, count, 4):
-            r0 = np.uint64(j * width)
-            r1 = np.uint64((j + 1) * width)
-            r2 = np.uint64((j + 2) * width)
-            r3 = np.uint64((j + 3) * width)
-            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = np.float32(0)
-            for k in range(width):
-                u = np.uint64(k)
-                x, y = flat_left[p0 + u], flat_left[p1 + u]
-                a0 += x * flat[r0 + u]
-                a1 += x * flat[r1 + u]
-                a2 += x * flat[r2 + u]
-                a3 += x * flat[r3 + u]
-                b0 += y * flat[r0 + u]
-                b1 += y * flat[r1 + u]
-                b2 += y * flat[r2 + u]
-                b3 += y * flat[r3 + u]
-            out[i, j], out[i, j + 1], out[i, j + 2], out[i, j + 3] = a0, a1, a2, a3
-            out[i + 1, j], out[i + 1, j + 1], out[i + 1, j + 2], out[i + 1, j + 3] = b0, b1, b2, b3
+    inner, step = left.shape
+    columns, width = right.shape[1], out.shape[1]
+    flat_out, flat_left, flat_right = out.ravel(), left.ravel(), right.ravel()
+    for i in range(0, len(out), ROWS):
+        j = i // LANES * LANES if upper else 0
+        place = i * width + first + j
+        multiply_block(flat_out, place, width, flat_left, i, 1, step, flat_right, j, columns, inner, columns - j, False)
 
 
 @compiled(fastmath=FAST)
-def eliminate(system, rows):
-    """Turn rows (m, K) into L^-1 rows, in place, of system = L D L', L unit lower triangular; D becomes its diagonal.
+def invert_corner(system, c, inverse):
+    """Fill `inverse` (4, 4) with U'^-1, where U'U is the symmetric matrix in rows and columns c to c + 3 of the system.
 
-    system: (m, m), symmetric and positive definite, m a multiple of 4, used up. Gaussian elimination without pivoting,
-    four rows at a time; only the upper half is read: by symmetry row i is rid of column b by S[b, i] / S[b, b] times
-    row b.
+    Its upper half is read.
     """
-    m, width = rows.shape
-    flat, flat_rows = system.ravel(), rows.ravel()
-    for c in range(0, m, 4):
-        for a in range(c, c + 4):
-            for b in range(c, a):
-                factor = system[b, a] / system[b, b]
-                for j in range(a, m):
-                    system[a, j] -= factor * system[b, j]
-                for j in range(width):
-                    rows[a, j] -= factor * rows[b, j]
-        r0, r1 = np.float32(-1) / system[c, c], np.float32(-1) / system[c + 1, c + 1]
-        r2, r3 = np.float32(-1) / system[c + 2, c + 2], np.float32(-1) / system[c + 3, c + 3]
-        for i in range(c + 4, m, 2):
-            k = i + 1
-            upper = system[c, i] * r0, system[c + 1, i] * r1, system[c + 2, i] * r2, system[c + 3, i] * r3
-            lower = system[c, k] * r0, system[c + 1, k] * r1, system[c + 2, k] * r2, system[c + 3, k] * r3
-            add_rows(flat, i * m, k * m, flat, c * m, m, i, m, upper, lower)
-            add_rows(flat_rows, i * width, k * width, flat_rows, c * width, width, 0, width, upper, lower)
+    for i in range(ROWS):
+        for j in range(ROWS):
+            inverse[i, j] = system[c + j, c + i] if j <= i else np.float32(0)
+    for a in range(ROWS):  # U', row by row
+        for b in range(a + 1):
+            for k in range(b):
+                inverse[a, b] -= inverse[a, k] * inverse[b, k]
+            inverse[a, b] = np.sqrt(inverse[a, a]) if a == b else inverse[a, b] / inverse[b, b]
+    for a in range(ROWS):  # its inverse, column by column from the left in each row
+        scale = np.float32(1) / inverse[a, a]
+        for b in range(a):
+            total = np.float32(0)
+            for k in range(b, a):
+                total += inverse[a, k] * inverse[k, b]
+            inverse[a, b] = -scale * total
+        inverse[a, a] = scale
 
 
 @compiled(fastmath=FAST)
-def combine(pilot, current, system, products, out):
-    """out = Y P' S^-1 P of P, the pilot, and Y, current: (m, K); S the system (m, m). P becomes L^-1 P, S is used up.
+def solve(system, first, inverses):
+    """Turn [S | R], (m, first + q), into [U | S^-1 R], S = U'U symmetric and positive definite, in place.
 
-    With S = L D L' this is (Y Z') D^-1 Z, Z = L^-1 P. products: (m, m) is scratch.
+    Of S, (m, m), the upper half is read. m is a multiple of 4, first >= m and q of 16. inverses: (m / 4, 4, 4) scratch.
+    Cholesky's method, four rows at a time: rows are rid of those above them, turned by U'^-1 of their own four columns,
+    and backwards in the same way.
     """
-    eliminate(system, pilot)
-    inner_products(pilot, current, False, products)
-    for i in range(len(products)):
-        reciprocal = np.float32(1) / system[i, i]
-        for j in range(len(products)):
-            products[i, j] *= reciprocal
-    multiply(products, 0, pilot, out)
+    m, width = system.shape
+    flat, turns = system.ravel(), inverses.ravel()
+    for c in range(0, m, ROWS):
+        start = c // LANES * LANES
+        place, count = c * width + start, width - start
+        if c:
+            multiply_block(flat, place, width, flat, c, 1, width, flat, start, width, c, count, True)
+        invert_corner(system, c, inverses[c // ROWS])
+        turn = c // ROWS * ROWS * ROWS
+        multiply_block(flat, place, width, turns, turn, ROWS, 1, flat, place, width, ROWS, count, False)
+    for c in range(m - ROWS, -1, -ROWS):
+        place, below, left = c * width + first, c + ROWS, c * width + c + ROWS
+        if below < m:
+            start = below * width + first
+            multiply_block(flat, place, width, flat, left, width, 1, flat, start, width, m - below, width - first, True)
+        turn = c // ROWS * ROWS * ROWS
+        multiply_block(flat, place, width, turns, turn, 1, ROWS, flat, place, width, ROWS, width - first, False)
 
 
 @compiled(fastmath=FAST)
-def haar(rows, steps):
-    """Orthonormal sums and differences of rows that are a step apart, in place; backwards its own inverse."""
+def haar(rows, size, steps):
+    """Orthonormal sums and differences of the first rows, those a step apart, in place; backwards its own inverse."""
     half = np.float32(0.5**0.5)
     for step in steps:
-        for k in range(0, rows.shape[0], 2 * step):
+        for k in range(0, size, 2 * step):
             for j in range(rows.shape[1]):
                 a, b = rows[k, j], rows[k + step, j]
                 rows[k, j] = (a + b) * half
@@ -302,25 +315,24 @@ def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds
     noisy: (h, w) float32; factors: (h, w), by what the noise of the patch at a corner is stronger, or (0, 0) where it
     is the same everywhere; groups: (G, K) int32, K a power of two above 1; forward (n, m), backward (m, n): patches as
     rows to codes and back, code 0 the patch mean, whose group mean is always kept; thresholds: (m,). n and m are
-    multiples of 4: what is beyond the pixels of a patch is zero.
+    multiples of 16: what is beyond the pixels of a patch is zero.
     Adds the patches to `total` (h, w), weighted by 1 / (coefficients kept times the power of the group's noise), and
     the weights to `weights` at the corners.
     """
-    width = noisy.shape[1]
-    flat_noisy, flat_total, flat_weights = noisy.ravel(), total.ravel(), weights.ravel()
-    flat_factors = factors.ravel()
-    size = groups.shape[1]
+    width, size = noisy.shape[1], groups.shape[1]
+    flat_noisy, flat_factors, flat_weights = padded(noisy), factors.ravel(), weights.ravel()
+    flat_total = np.zeros_like(flat_noisy)
     steps = 2 ** np.arange(round(np.log2(size)))
-    patches = np.zeros((forward.shape[0], size), np.float32)
-    codes = np.empty((size, thresholds.size), np.float32)
-    estimates = np.empty((size, forward.shape[0]), np.float32)
+    rows = up_to(size, ROWS)
+    patches = np.zeros((rows + 1, backward.shape[1]), np.float32)
+    codes = np.zeros((rows, thresholds.size), np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
         power = group_power(flat_factors, corners)
         factor = np.sqrt(power)
-        gather(flat_noisy, width, side, corners, 0, patches)
-        multiply(patches, 0, forward, codes)
-        haar(codes, steps)
+        gather(flat_noisy, width, side, corners, patches)
+        multiply(patches, forward, 0, rows, side * side, codes)
+        haar(codes, size, steps)
         mean = codes[0, 0]
         codes[0, 0] = 0
         kept = 1
@@ -330,43 +342,45 @@ def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds
                 kept += keep
                 codes[k, j] = codes[k, j] if keep else np.float32(0)
         codes[0, 0] = mean
-        haar(codes, steps[::-1])
-        multiply(codes.T, 0, backward, estimates)
+        haar(codes, size, steps[::-1])
+        multiply(codes, backward, 0, rows, thresholds.size, patches)
         weight = np.float32(1) / (np.float32(kept) * power)
-        scatter(estimates.T, weight, width, side, corners, flat_total)
+        scatter(patches, weight, width, side, corners, flat_total)
         for k in range(size):
             flat_weights[corners[k]] += weight
+    add_flat(flat_total, total)
 
 
 @compiled(fastmath=FAST)
-def subtract_means(rows, means):
-    """Subtract from each row its mean, in place, and leave it in `means`."""
-    for j in range(rows.shape[0]):
-        total = np.float32(0)
-        for k in range(rows.shape[1]):
-            total += rows[j, k]
-        means[j] = total / np.float32(rows.shape[1])
-        for k in range(rows.shape[1]):
-            rows[j, k] -= means[j]
+def subtract_means(patches, size, means):
+    """Subtract from the first `size` rows their mean, in place, and leave it in `means`."""
+    means[:] = 0
+    for k in range(size):
+        for j in range(means.size):
+            means[j] += patches[k, j]
+    for j in range(means.size):
+        means[j] /= np.float32(size)
+    for k in range(size):
+        for j in range(means.size):
+            patches[k, j] -= means[j]
 
 
 @compiled(fastmath=FAST)
 def damp_mean(means, n, noise):
-    """Fill means[:n] with the mean patch below it, means[m : m + n], its noise damped by what means[:n] tells of it.
+    """Fill means[0, :n] with the mean patch below it, means[1, :n], its noise damped by what means[0, :n] tells of it.
 
-    means: (2 m,), the group means of pilot and current. With e the squared deviations of the pilot's from its own mean,
-    those of current's are multiplied by e / (e + noise); noise 0 leaves them as they are.
+    means: the group means of pilot and current. With e the squared deviations of the pilot's from its own mean, those
+    of current's are multiplied by e / (e + noise); noise 0 leaves them as they are.
     """
-    m = means.size // 2
     pilot_mean, mean, e = np.float32(0), np.float32(0), np.float32(0)
     for j in range(n):
-        pilot_mean += means[j] / np.float32(n)
-        mean += means[m + j] / np.float32(n)
+        pilot_mean += means[0, j] / np.float32(n)
+        mean += means[1, j] / np.float32(n)
     for j in range(n):
-        e += (means[j] - pilot_mean) ** 2
+        e += (means[0, j] - pilot_mean) ** 2
     damping = e / (e + noise) if noise > 0 else np.float32(1)
     for j in range(n):
-        means[j] = mean + damping * (means[m + j] - mean)
+        means[0, j] = mean + damping * (means[1, j] - mean)
 
 
 @compiled(fastmath=FAST)
@@ -383,42 +397,45 @@ def ridge_groups(
     second strength, see `damp_mean`: it has 1 / K of the patches' power.
     factors: (h, w), by what the noise of the patch at a corner is stronger, or (0, 0): with D their squares,
         Y D^-1 P' (P D^-1 P' + c n (t sigma)^2 I)^-1 P.
-    whitening: V' (m, m), P is then V P, or (0, 0). m is n or the next multiple of 4.
-    Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, both with the weight
+    whitening: V' (n or more, pitch), P is then V P, or (0, 0); pitch: n or the next multiple of 16.
+    Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, (0, 0) where that is not
+    wanted, both with the weight
     1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known best; and the weights to
     `weights` at the corners.
     """
-    width = current.shape[1]
-    flat_noisy, flat_current, flat_pilot = noisy.ravel(), current.ravel(), pilot.ravel()
-    flat_estimate, flat_remaining, flat_weights = estimate.ravel(), remaining.ravel(), weights.ravel()
-    flat_factors = factors.ravel()
+    width, size = current.shape[1], groups.shape[1]
+    flat_current, flat_pilot, flat_factors = padded(current), padded(pilot), factors.ravel()
+    removals = patch_differences(noisy, current, side).ravel()
+    flat_estimate, flat_remaining = np.zeros_like(flat_current), np.zeros_like(flat_current)
+    flat_weights = weights.ravel()
     n = side * side
-    m = (n + 3) // 4 * 4  # rows n to m are zeros
-    size = groups.shape[1]
-    patches = np.zeros((2 * m, size), np.float32)  # P above Y
-    means = np.empty(2 * m, np.float32)
-    system, products = np.empty((m, m), np.float32), np.empty((m, m), np.float32)
-    clean = np.empty((m, size), np.float32)
-    weighted = np.empty((2 * m, size), np.float32) if flat_factors.size else patches
+    rows, m, pitch = up_to(size, ROWS), up_to(n, ROWS), up_to(n, LANES)
+    pilots, currents = np.zeros((rows + 1, pitch), np.float32), np.zeros((rows + 1, pitch), np.float32)
+    clean = np.zeros((rows + 1, pitch), np.float32)
+    means = np.empty((2, pitch), np.float32)
+    units = np.ones(size, np.float32)  # what a patch's numbers are in
+    system, inverses = np.empty((m, 2 * pitch), np.float32), np.empty((m // ROWS, ROWS, ROWS), np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
-        gather(flat_pilot, width, side, corners, 0, patches)
-        gather(flat_current, width, side, corners, m, patches)
-        subtract_means(patches, means)
+        gather(flat_pilot, width, side, corners, pilots)
+        gather(flat_current, width, side, corners, currents)
+        subtract_means(pilots, size, means[0])
+        subtract_means(currents, size, means[1])
         power = group_power(flat_factors, corners)
         deviation = sigma * np.sqrt(power)
-        removed = squared_difference(flat_noisy, flat_current, width, side, corners) / np.float32(n * size)
+        removed = group_mean(removals, corners) / np.float32(n)
         t = max(np.float32(1) - np.sqrt(removed) / deviation, noise_kept + LEAST_NOISE)
         if whitening.size:
-            multiply(whitening, 0, patches[:m], clean)
-            patches[:m] = clean
+            multiply(pilots, whitening, 0, rows, n, clean)
+            pilots[:rows] = clean[:rows]
         if flat_factors.size:
             for k in range(size):
-                weight = np.sqrt(power) / flat_factors[corners[k]]
-                for j in range(m):
-                    weighted[j, k] = weight * patches[j, k]
-                    weighted[m + j, k] = weight * weight * patches[m + j, k]
-        inner_products(weighted[:m], weighted[:m], True, system)
+                units[k] = flat_factors[corners[k]] / np.sqrt(power)
+                for j in range(n):
+                    pilots[k, j] /= units[k]
+                    currents[k, j] /= units[k]
+        cross_products(pilots[:rows], pilots[:rows], 0, True, system)
+        cross_products(pilots[:rows], currents[:rows], pitch, False, system)
         trace = np.float32(0)
         for j in range(m):
             trace += system[j, j]
@@ -426,18 +443,24 @@ def ridge_groups(
         penalty = max(strength[0] * power, LEAST_RIDGE * trace)
         for j in range(m):
             system[j, j] += penalty
+        solve(system, pitch, inverses)
+        multiply(pilots, system, pitch, rows, n, clean)
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
-        combine(patches[:m], weighted[m:], system, products, clean)
         damp_mean(means, n, strength[1] * power / np.float32(size))
         kept = noise_kept / t
-        for j in range(n):
-            for k in range(size):
-                clean[j, k] += means[j]
-                patches[j, k] = clean[j, k] + kept * (patches[m + j, k] + means[m + j] - clean[j, k])
+        for k in range(size):
+            for j in range(n):
+                clean[k, j] = units[k] * clean[k, j] + means[0, j]
+                own = units[k] * currents[k, j] + means[1, j]
+                currents[k, j] = clean[k, j] + kept * (own - clean[k, j])
         scatter(clean, share, width, side, corners, flat_estimate)
-        scatter(patches, share, width, side, corners, flat_remaining)
+        if remaining.size:
+            scatter(currents, share, width, side, corners, flat_remaining)
         for k in range(size):
             flat_weights[corners[k]] += share
+    add_flat(flat_estimate, estimate)
+    if remaining.size:
+        add_flat(flat_remaining, remaining)
 
 
 @compiled(fastmath=FAST)
@@ -469,84 +492,41 @@ def turn(rows, p, q, cosine, sine):
 
 
 @compiled(fastmath=FAST)
-def colour_moments(patches, m, moments):
-    """Fill moments[p, q] with the products of the first m rows of channels p and q, summed."""
+def colour_moments(pilots, size, moments):
+    """Fill moments[p, q] with the products of the first rows of channels p and q, summed."""
     for p in range(3):
         for q in range(p, 3):
             total = np.float32(0)
-            for j in range(m):
-                for k in range(patches.shape[2]):
-                    total += patches[p, j, k] * patches[q, j, k]
+            for k in range(size):
+                for j in range(pilots.shape[2]):
+                    total += pilots[p, k, j] * pilots[q, k, j]
             moments[p, q] = total
             moments[q, p] = total
 
 
 @compiled(fastmath=FAST)
-def gather_colours(noisy, current, pilot, corners, side, sigmas, patches, means, shares):
-    """Gather the patches of pilot and current of each channel, in units of its noise, without their group means.
+def combine_axis(pilots, currents, axis, penalty, n, turned, system, inverses, colours):
+    """Add to `colours` P (P' P + penalty I)^-1 P' Y of the patches, as rows, along an axis (3,) of colours.
 
-    patches: (3, 2 m, K); means: (3, 2 m); shares: (3,), of the noise that is still in current, at least what is there.
-    """
-    m = patches.shape[1] // 2
-    width = current.shape[2]
-    count = np.float32(side * side * corners.size)
-    for c in range(3):
-        gather(pilot[c].ravel(), width, side, corners, 0, patches[c])
-        gather(current[c].ravel(), width, side, corners, m, patches[c])
-        subtract_means(patches[c], means[c])
-        removed = squared_difference(noisy[c].ravel(), current[c].ravel(), width, side, corners) / count
-        shares[c] = max(np.float32(1) - np.sqrt(removed) / sigmas[c], shares[c])
-        unit = np.float32(1) / sigmas[c]
-        for j in range(2 * m):
-            for k in range(corners.size):
-                patches[c, j, k] *= unit
-
-
-@compiled(fastmath=FAST)
-def combine_axis(patches, axis, penalty, n, turned, system, products, combined, colours):
-    """Add to `colours` (3, m, K) Y P' (P P' + penalty I)^-1 P of the patches (3, 2 m, K) along an axis (3,).
-
-    turned: (2 m, K), system and products: (m, m), and combined: (m, K) are scratch.
+    turned: (3, K, pitch), system: (m, 2 pitch) and inverses: (m / 4, 4, 4) are scratch.
     """
     a, b, c = np.float32(axis[0]), np.float32(axis[1]), np.float32(axis[2])
-    for j in range(turned.shape[0]):
-        for k in range(turned.shape[1]):
-            turned[j, k] = a * patches[0, j, k] + b * patches[1, j, k] + c * patches[2, j, k]
-    m = combined.shape[0]
-    inner_products(turned[:m], turned[:m], True, system)
-    for j in range(m):
+    rows, pitch = turned.shape[1:]
+    for k in range(rows):
+        for j in range(pitch):
+            turned[0, k, j] = a * pilots[0, k, j] + b * pilots[1, k, j] + c * pilots[2, k, j]
+            turned[1, k, j] = a * currents[0, k, j] + b * currents[1, k, j] + c * currents[2, k, j]
+    cross_products(turned[0], turned[0], 0, True, system)
+    cross_products(turned[0], turned[1], pitch, False, system)
+    for j in range(len(system)):
         system[j, j] += penalty
-    combine(turned[:m], turned[m:], system, products, combined)
-    for j in range(n):
-        for k in range(turned.shape[1]):
-            colours[0, j, k] += a * combined[j, k]
-            colours[1, j, k] += b * combined[j, k]
-            colours[2, j, k] += c * combined[j, k]
-
-
-@compiled(fastmath=FAST)
-def scatter_colours(
-    colours, patches, means, mean_noise, shares, sigmas, noise_kept, weight, side, corners, estimate, remaining
-):
-    """Add the denoised patches of all channels, and the same with the noise that is kept; the arrays are used up.
-
-    mean_noise: what the noise of the group means counts. remaining: (3, h, w), or (0, h, w) where no noise is kept.
-    """
-    m = colours.shape[1]
-    width = estimate.shape[2]
-    for channel in range(3):
-        sigma, kept = sigmas[channel], noise_kept / shares[channel]
-        clean, own = colours[channel], patches[channel]
-        noise = mean_noise * np.float32(side * side) * (shares[channel] * sigma) ** 2 / np.float32(corners.size)
-        damp_mean(means[channel], side * side, noise)
-        for j in range(side * side):
-            mean, own_mean = means[channel, j], means[channel, m + j]
-            for k in range(corners.size):
-                clean[j, k] = sigma * clean[j, k] + mean
-                own[j, k] = clean[j, k] + kept * (sigma * own[m + j, k] + own_mean - clean[j, k])
-        scatter(clean, weight, width, side, corners, estimate[channel].ravel())
-        if len(remaining):
-            scatter(own, weight, width, side, corners, remaining[channel].ravel())
+    solve(system, pitch, inverses)
+    multiply(turned[0], system, pitch, rows, n, turned[2])
+    for k in range(rows):
+        for j in range(pitch):
+            colours[0, k, j] += a * turned[2, k, j]
+            colours[1, k, j] += b * turned[2, k, j]
+            colours[2, k, j] += c * turned[2, k, j]
 
 
 @compiled(fastmath=FAST)
@@ -559,25 +539,37 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
     mean is kept: it would be damped to nearly nothing.
     All channels have the weight 1 / sqrt(1 + r), r the mean over the axes.
     """
-    n = side * side
-    m = (n + 3) // 4 * 4
-    size = groups.shape[1]
-    patches = np.zeros((3, 2 * m, size), np.float32)
-    means = np.empty((3, 2 * m), np.float32)
+    _, height, width = current.shape
+    size, n = groups.shape[1], side * side
+    rows, m, pitch = up_to(size, ROWS), up_to(n, ROWS), up_to(n, LANES)
+    flat = np.zeros((4, 3, height * width + LANES), np.float32)  # pilot, current, and the sums
+    removals = np.empty((3, height * width), np.float32)
+    for c in range(3):
+        removals[c] = patch_differences(noisy[c], current[c], side).ravel()
+        flat[0, c] = padded(pilot[c])
+        flat[1, c] = padded(current[c])
+    flat_weights = weights.ravel()
+    patches = np.zeros((3, 3, rows + 1, pitch), np.float32)  # of pilot and current, and denoised
+    means = np.empty((3, 2, pitch), np.float32)
     shares = np.empty(3, np.float32)
     moments, axes = np.empty((3, 3)), np.empty((3, 3))
-    turned = np.empty((2 * m, size), np.float32)
-    system, products = np.empty((m, m), np.float32), np.empty((m, m), np.float32)
-    combined = np.empty((m, size), np.float32)
-    colours = np.empty((3, m, size), np.float32)
-    flat_weights = weights.ravel()
+    turned = np.empty((3, rows, pitch), np.float32)
+    system, inverses = np.empty((m, 2 * pitch), np.float32), np.empty((m // ROWS, ROWS, ROWS), np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
-        shares[:] = noise_kept + LEAST_NOISE
-        gather_colours(noisy, current, pilot, corners, side, sigmas, patches, means, shares)
-        colour_moments(patches, m, moments)
+        for c in range(3):
+            unit = np.float32(1) / sigmas[c]
+            for kind in range(2):
+                gather(flat[kind, c], width, side, corners, patches[kind, c])
+                subtract_means(patches[kind, c], size, means[c, kind])
+                for k in range(size):
+                    for j in range(n):
+                        patches[kind, c, k, j] *= unit
+            removed = group_mean(removals[c], corners) / np.float32(n)
+            shares[c] = max(np.float32(1) - np.sqrt(removed) / sigmas[c], noise_kept + LEAST_NOISE)
+        colour_moments(patches[0], size, moments)
         principal_axes(moments, axes)
-        colours[:] = 0
+        patches[2] = 0
         excess = np.float32(0)
         for i in range(3):
             power = np.float32(0)
@@ -587,9 +579,23 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
             penalty = max(strength[0] * np.float32(n) * power, LEAST_RIDGE * trace)
             excess += trace / (np.float32(3 * n) * penalty)
             if trace > FAINT * penalty:
-                combine_axis(patches, axes[:, i], penalty, n, turned, system, products, combined, colours)
+                combine_axis(patches[0], patches[1], axes[:, i], penalty, n, turned, system, inverses, patches[2])
         weight = np.float32(1) / np.sqrt(np.float32(1) + excess)
-        known = means, strength[1], shares, sigmas, noise_kept, weight, side, corners
-        scatter_colours(colours, patches, *known, estimate, remaining)
+        for c in range(3):
+            kept = noise_kept / shares[c]
+            noise = strength[1] * np.float32(n) * (shares[c] * sigmas[c]) ** 2 / np.float32(size)
+            damp_mean(means[c], n, noise)
+            clean, own = patches[2, c], patches[1, c]
+            for k in range(size):
+                for j in range(n):
+                    clean[k, j] = sigmas[c] * clean[k, j] + means[c, 0, j]
+                    own[k, j] = clean[k, j] + kept * (sigmas[c] * own[k, j] + means[c, 1, j] - clean[k, j])
+            scatter(clean, weight, width, side, corners, flat[2, c])
+            if len(remaining):
+                scatter(own, weight, width, side, corners, flat[3, c])
         for k in range(size):
             flat_weights[corners[k]] += weight
+    for c in range(3):
+        add_flat(flat[2, c], estimate[c])
+        if len(remaining):
+            add_flat(flat[3, c], remaining[c])
