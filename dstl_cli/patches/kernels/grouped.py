@@ -9,7 +9,7 @@ in float32, and adds to sums of that part only. A patch is named by the corner i
 import numpy as np
 
 from dstl_cli.patches.kernels.compiled import compiled
-from dstl_cli.patches.kernels.vectors import LANES, ROWS, add_vector, copy_vector, multiply_block
+from dstl_cli.patches.kernels.vectors import LANES, ROWS, SHORT, add_vector, copy_vector, multiply_block
 
 FAST = {"reassoc", "contract", "nsz"}  # sums may be reordered; infinities and NaN keep their meaning
 
@@ -176,34 +176,33 @@ def group_mean(flat, corners):
 
 @compiled()
 def gather(flat, width, side, corners, patches):
-    """Copy the patches at `corners` into the rows of `patches` (K + 1 or more, pitch), zeros behind their numbers.
+    """Copy the patches at `corners` into the rows of `patches` (K + 1 or more, pitch), zero up to now behind them.
 
-    flat: a picture, with 16 more numbers.
+    flat: see `padded`.
     """
     pitch = patches.shape[1]
     rows = patches.ravel()
+    zeros = np.uint64(flat.size - LANES)
     for k in range(corners.size):
+        first, corner = k * pitch, np.int64(corners[k])
         for i in range(side):
-            for j in range(0, side, LANES):
-                place, start = k * pitch + i * side + j, corners[k] + i * width + j
-                copy_vector(rows, np.uint64(place), flat, np.uint64(start))
-        for j in range(side * side, pitch):
-            rows[np.uint64(k * pitch + j)] = 0
-    for j in range(LANES):
-        rows[np.uint64(corners.size * pitch + j)] = 0
+            for j in range(0, side, SHORT):
+                copy_vector(rows, np.uint64(first + i * side + j), flat, np.uint64(corner + i * width + j))
+        copy_vector(rows, np.uint64(first + side * side), flat, zeros)
+    copy_vector(rows, np.uint64(corners.size * pitch), flat, zeros)
 
 
 @compiled()
 def scatter(patches, weight, width, side, corners, flat):
-    """Add weight times the rows of `patches` to the flat picture, with 16 more numbers, each at its corner."""
+    """Add weight times the rows of `patches` to the flat picture, see `padded`, each at its corner."""
     pitch = patches.shape[1]
     rows = patches.ravel()
     for k in range(corners.size):
+        first, corner = k * pitch, np.int64(corners[k])
         for i in range(side):
-            for j in range(0, side, LANES):
-                place, start = corners[k] + i * width + j, k * pitch + i * side + j
-                count = np.uint64(min(side - j, LANES))
-                add_vector(flat, np.uint64(place), rows, np.uint64(start), weight, count)
+            for j in range(0, side, SHORT):
+                place, start = np.uint64(corner + i * width + j), np.uint64(first + i * side + j)
+                add_vector(flat, place, rows, start, weight, np.uint64(min(side - j, SHORT)))
 
 
 @compiled()
@@ -352,17 +351,41 @@ def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds
 
 
 @compiled(fastmath=FAST)
-def subtract_means(patches, size, means):
-    """Subtract from the first `size` rows their mean, in place, and leave it in `means`."""
-    means[:] = 0
+def subtract_means(patches, size, unit, means):
+    """Subtract from the first rows their mean, and leave it in `means`; and divide them by the unit."""
+    flat, pitch = patches.ravel(), means.size
+    share = np.full(1, np.float32(1) / np.float32(size))
+    multiply_block(means, 0, 0, share, 0, 0, 0, flat, 0, pitch, size, pitch, False)
+    factor = np.float32(1) / unit
     for k in range(size):
-        for j in range(means.size):
-            means[j] += patches[k, j]
-    for j in range(means.size):
-        means[j] /= np.float32(size)
-    for k in range(size):
-        for j in range(means.size):
-            patches[k, j] -= means[j]
+        first = np.uint64(k * pitch)
+        for j in range(pitch):
+            place = first + np.uint64(j)
+            flat[place] = (flat[place] - means[j]) * factor
+
+
+@compiled(fastmath=FAST)
+def inner_product(first, second, count):
+    """The sum of the products of two flat arrays, up to a number."""
+    total = np.float32(0)
+    for j in range(count):
+        total += first[np.uint64(j)] * second[np.uint64(j)]
+    return total
+
+
+@compiled(fastmath=FAST)
+def combine(pilots, currents, penalty, n, system, inverses, out):
+    """out = P (P' P + penalty I)^-1 P' Y of P, the pilot's patches as rows (K, pitch), and Y, those of current.
+
+    n: the numbers of a patch; K a multiple of 4. system: (m, 2 pitch) and inverses: (m / 4, 4, 4) are scratch.
+    """
+    pitch = pilots.shape[1]
+    cross_products(pilots, pilots, 0, True, system)
+    cross_products(pilots, currents, pitch, False, system)
+    for j in range(len(system)):
+        system[j, j] += penalty
+    solve(system, pitch, inverses)
+    multiply(pilots, system, pitch, len(pilots), n, out)
 
 
 @compiled(fastmath=FAST)
@@ -419,8 +442,8 @@ def ridge_groups(
         corners = groups[g]
         gather(flat_pilot, width, side, corners, pilots)
         gather(flat_current, width, side, corners, currents)
-        subtract_means(pilots, size, means[0])
-        subtract_means(currents, size, means[1])
+        subtract_means(pilots, size, np.float32(1), means[0])
+        subtract_means(currents, size, np.float32(1), means[1])
         power = group_power(flat_factors, corners)
         deviation = sigma * np.sqrt(power)
         removed = group_mean(removals, corners) / np.float32(n)
@@ -434,17 +457,10 @@ def ridge_groups(
                 for j in range(n):
                     pilots[k, j] /= units[k]
                     currents[k, j] /= units[k]
-        cross_products(pilots[:rows], pilots[:rows], 0, True, system)
-        cross_products(pilots[:rows], currents[:rows], pitch, False, system)
-        trace = np.float32(0)
-        for j in range(m):
-            trace += system[j, j]
+        trace = inner_product(pilots.ravel(), pilots.ravel(), size * pitch)
         power = np.float32(n) * (t * deviation) ** 2
         penalty = max(strength[0] * power, LEAST_RIDGE * trace)
-        for j in range(m):
-            system[j, j] += penalty
-        solve(system, pitch, inverses)
-        multiply(pilots, system, pitch, rows, n, clean)
+        combine(pilots[:rows], currents[:rows], penalty, n, system, inverses, clean)
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
         damp_mean(means, n, strength[1] * power / np.float32(size))
         kept = noise_kept / t
@@ -492,41 +508,42 @@ def turn(rows, p, q, cosine, sine):
 
 
 @compiled(fastmath=FAST)
-def colour_moments(pilots, size, moments):
-    """Fill moments[p, q] with the products of the first rows of channels p and q, summed."""
-    for p in range(3):
-        for q in range(p, 3):
-            total = np.float32(0)
-            for k in range(size):
-                for j in range(pilots.shape[2]):
-                    total += pilots[p, k, j] * pilots[q, k, j]
-            moments[p, q] = total
-            moments[q, p] = total
+def turn_colours(patches, axes, turned):
+    """turned[:, i] = the patches of three channels, (2, 3, K, pitch), along the column i of the axes (3, 3)."""
+    count = turned[0, 0].size
+    for kind in range(2):
+        a, b, c = patches[kind, 0].ravel(), patches[kind, 1].ravel(), patches[kind, 2].ravel()
+        for i in range(3):
+            out = turned[kind, i].ravel()
+            p, q, r = np.float32(axes[0, i]), np.float32(axes[1, i]), np.float32(axes[2, i])
+            for place in range(count):
+                j = np.uint64(place)
+                out[j] = p * a[j] + q * b[j] + r * c[j]
 
 
 @compiled(fastmath=FAST)
-def combine_axis(pilots, currents, axis, penalty, n, turned, system, inverses, colours):
-    """Add to `colours` P (P' P + penalty I)^-1 P' Y of the patches, as rows, along an axis (3,) of colours.
+def finish_colour(combined, axes, channel, size, sigma, means, kept, patches, own):
+    """Fill `patches` with the denoised patches of a channel, and turn `own` into the same with the noise that is kept.
 
-    turned: (3, K, pitch), system: (m, 2 pitch) and inverses: (m / 4, 4, 4) are scratch.
+    The first `size` rows of each.
+    combined: (3, K, pitch), denoised along each axis; own: the patches of current; both in units of sigma and without
+    their means, (2, pitch), denoised and current.
     """
-    a, b, c = np.float32(axis[0]), np.float32(axis[1]), np.float32(axis[2])
-    rows, pitch = turned.shape[1:]
-    for k in range(rows):
-        for j in range(pitch):
-            turned[0, k, j] = a * pilots[0, k, j] + b * pilots[1, k, j] + c * pilots[2, k, j]
-            turned[1, k, j] = a * currents[0, k, j] + b * currents[1, k, j] + c * currents[2, k, j]
-    cross_products(turned[0], turned[0], 0, True, system)
-    cross_products(turned[0], turned[1], pitch, False, system)
-    for j in range(len(system)):
-        system[j, j] += penalty
-    solve(system, pitch, inverses)
-    multiply(turned[0], system, pitch, rows, n, turned[2])
-    for k in range(rows):
-        for j in range(pitch):
-            colours[0, k, j] += a * turned[2, k, j]
-            colours[1, k, j] += b * turned[2, k, j]
-            colours[2, k, j] += c * turned[2, k, j]
+    pitch = combined.shape[2]
+    first, second, third = combined[0].ravel(), combined[1].ravel(), combined[2].ravel()
+    clean, noisy = patches.ravel(), own.ravel()
+    p, q, r = (
+        sigma * np.float32(axes[channel, 0]),
+        sigma * np.float32(axes[channel, 1]),
+        sigma * np.float32(axes[channel, 2]),
+    )
+    for k in range(size):
+        start = np.uint64(k * pitch)
+        for column in range(pitch):
+            j = start + np.uint64(column)
+            estimate = p * first[j] + q * second[j] + r * third[j] + means[0, column]
+            clean[j] = estimate
+            noisy[j] = estimate + kept * (sigma * noisy[j] + means[1, column] - estimate)
 
 
 @compiled(fastmath=FAST)
@@ -549,27 +566,27 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
         flat[0, c] = padded(pilot[c])
         flat[1, c] = padded(current[c])
     flat_weights = weights.ravel()
-    patches = np.zeros((3, 3, rows + 1, pitch), np.float32)  # of pilot and current, and denoised
-    means = np.empty((3, 2, pitch), np.float32)
+    patches = np.zeros((2, 3, rows + 1, pitch), np.float32)  # of pilot and current
+    turned, combined = np.empty((2, 3, rows, pitch), np.float32), np.empty((3, rows, pitch), np.float32)
+    clean = np.empty((rows + 1, pitch), np.float32)
+    means = np.zeros((3, 2, pitch), np.float32)
     shares = np.empty(3, np.float32)
     moments, axes = np.empty((3, 3)), np.empty((3, 3))
-    turned = np.empty((3, rows, pitch), np.float32)
     system, inverses = np.empty((m, 2 * pitch), np.float32), np.empty((m // ROWS, ROWS, ROWS), np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
         for c in range(3):
-            unit = np.float32(1) / sigmas[c]
             for kind in range(2):
                 gather(flat[kind, c], width, side, corners, patches[kind, c])
-                subtract_means(patches[kind, c], size, means[c, kind])
-                for k in range(size):
-                    for j in range(n):
-                        patches[kind, c, k, j] *= unit
+                subtract_means(patches[kind, c], size, sigmas[c], means[c, kind])
             removed = group_mean(removals[c], corners) / np.float32(n)
             shares[c] = max(np.float32(1) - np.sqrt(removed) / sigmas[c], noise_kept + LEAST_NOISE)
-        colour_moments(patches[0], size, moments)
+        for p in range(3):
+            for q in range(p, 3):
+                moments[p, q] = inner_product(patches[0, p].ravel(), patches[0, q].ravel(), size * pitch)
+                moments[q, p] = moments[p, q]
         principal_axes(moments, axes)
-        patches[2] = 0
+        turn_colours(patches, axes, turned)
         excess = np.float32(0)
         for i in range(3):
             power = np.float32(0)
@@ -579,17 +596,14 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
             penalty = max(strength[0] * np.float32(n) * power, LEAST_RIDGE * trace)
             excess += trace / (np.float32(3 * n) * penalty)
             if trace > FAINT * penalty:
-                combine_axis(patches[0], patches[1], axes[:, i], penalty, n, turned, system, inverses, patches[2])
+                combine(turned[0, i], turned[1, i], penalty, n, system, inverses, combined[i])
+            else:
+                combined[i] = 0
         weight = np.float32(1) / np.sqrt(np.float32(1) + excess)
         for c in range(3):
-            kept = noise_kept / shares[c]
-            noise = strength[1] * np.float32(n) * (shares[c] * sigmas[c]) ** 2 / np.float32(size)
-            damp_mean(means[c], n, noise)
-            clean, own = patches[2, c], patches[1, c]
-            for k in range(size):
-                for j in range(n):
-                    clean[k, j] = sigmas[c] * clean[k, j] + means[c, 0, j]
-                    own[k, j] = clean[k, j] + kept * (sigmas[c] * own[k, j] + means[c, 1, j] - clean[k, j])
+            damp_mean(means[c], n, strength[1] * np.float32(n) * (shares[c] * sigmas[c]) ** 2 / np.float32(size))
+            own = patches[1, c]
+            finish_colour(combined, axes, c, size, sigmas[c], means[c], noise_kept / shares[c], clean, own)
             scatter(clean, weight, width, side, corners, flat[2, c])
             if len(remaining):
                 scatter(own, weight, width, side, corners, flat[3, c])

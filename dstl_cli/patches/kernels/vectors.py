@@ -1,7 +1,7 @@
-"""Operations on sixteen numbers at a time, for kernels whose loops are too short for the compiler's own vectors.
+"""Operations on 8 or 16 numbers at a time, for kernels whose loops are too short for the compiler's own vectors.
 
 Kernels call them like functions, with flat float32 arrays and places in them. They are written in LLVM's language, as
-numba allows it; LLVM makes of sixteen numbers what the processor has. Numba is imported where a kernel is compiled.
+numba allows it; LLVM makes of them what the processor has. Numba is imported where a kernel is compiled.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-any-generics
@@ -9,7 +9,8 @@ numba allows it; LLVM makes of sixteen numbers what the processor has. Numba is 
 from collections.abc import Callable
 from typing import Any
 
-LANES = 16
+LANES = 16  # of products
+SHORT = 8  # of what is copied and added: rows of patches
 ROWS = 4  # of a block of products
 MOST_VECTORS = 4  # in a row of a block: all sums of a block stay in registers
 
@@ -40,12 +41,12 @@ class Operation:
 
 @Operation
 def copy_vector(typing, out, place, source, start):
-    """out[place : place + 16] = source[start : start + 16]"""
+    """out[place : place + 8] = source[start : start + 8]"""
     from numba import types
 
     def generate(context, builder, signature, values):
         target, origin = (_address(context, builder, signature, values, number) for number in (0, 2))
-        _store(builder, _load(builder, origin, values[3]), target, values[1])
+        _store(builder, _load(builder, origin, values[3], SHORT), target, values[1])
         return context.get_dummy_value()
 
     return types.void(out, types.uint64, source, types.uint64), generate
@@ -53,20 +54,17 @@ def copy_vector(typing, out, place, source, start):
 
 @Operation
 def add_vector(typing, out, place, source, start, factor, count):
-    """out[place : place + count] += factor * source[start : start + count], count <= 16; all sixteen are written."""
+    """out[place : place + count] += factor * source[start : start + count], count <= 8; all eight are written."""
     from llvmlite import ir
     from numba import types
 
     def generate(context, builder, signature, values):
         target, origin = (_address(context, builder, signature, values, number) for number in (0, 2))
-        kind = _vector()
-        numbers = ir.Constant(ir.VectorType(ir.IntType(64), LANES), list(range(LANES)))
-        counts = _spread(builder, values[5])
-        factors = builder.select(
-            builder.icmp_unsigned("<", numbers, counts), _spread(builder, values[4]), ir.Constant(kind, None)
-        )
-        before = _load(builder, target, values[1])
-        added = _fused(builder, factors, _load(builder, origin, values[3]), before)
+        numbers = ir.Constant(ir.VectorType(ir.IntType(64), SHORT), list(range(SHORT)))
+        wanted = builder.icmp_unsigned("<", numbers, _spread(builder, values[5], SHORT))
+        factors = builder.select(wanted, _spread(builder, values[4], SHORT), ir.Constant(_vector(SHORT), None))
+        before = _load(builder, target, values[1], SHORT)
+        added = _fused(builder, factors, _load(builder, origin, values[3], SHORT), before)
         _store(builder, added, target, values[1])
         return context.get_dummy_value()
 
@@ -81,7 +79,7 @@ def multiply_block(
 
     r < 4, j < columns, a multiple of 16, inner > 0. The first numbers are at `place`, `corner` and `start`; rows of out
     and right are out_step and right_step apart, rows and columns of left row_step and inner_step. Columns of `right`
-    may become those of `out` that they are.
+    may become those of `out` that they are. Steps may be 0.
     """
     from llvmlite import ir
     from numba import types
@@ -139,7 +137,7 @@ def _emit_block(builder: Any, values: Any, done: Any, vectors: int) -> None:
     from llvmlite import ir
 
     out, place, out_step, left, corner, row_step, inner_step, right, start, right_step, inner, _, subtract = values
-    whole, kind = ir.IntType(64), _vector()
+    whole, kind = ir.IntType(64), _vector(LANES)
     before, body, end = builder.block, builder.append_basic_block(), builder.append_basic_block()
     rows = [builder.add(corner, builder.mul(row_step, whole(r))) for r in range(ROWS)]
     starts = [builder.add(builder.add(start, done), whole(LANES * v)) for v in range(vectors)]
@@ -148,11 +146,11 @@ def _emit_block(builder: Any, values: Any, done: Any, vectors: int) -> None:
     k = builder.phi(whole)
     k.add_incoming(whole(0), before)
     sums = [builder.phi(kind) for _ in range(ROWS * vectors)]
-    read = [_load(builder, right, builder.add(first, builder.mul(k, right_step))) for first in starts]
+    read = [_load(builder, right, builder.add(first, builder.mul(k, right_step)), LANES) for first in starts]
     offset = builder.mul(k, inner_step)
     added = []
     for r, row in enumerate(rows):
-        factor = _spread(builder, _read(builder, builder.gep(left, [builder.add(row, offset)])))
+        factor = _spread(builder, _read(builder, builder.gep(left, [builder.add(row, offset)])), LANES)
         added += [_fused(builder, factor, read[v], sums[r * vectors + v]) for v in range(vectors)]
     for total, new in zip(sums, added, strict=True):
         total.add_incoming(ir.Constant(kind, None), before)
@@ -168,15 +166,15 @@ def _emit_block(builder: Any, values: Any, done: Any, vectors: int) -> None:
             target, total = builder.add(first, whole(LANES * v)), added[r * vectors + v]
             with builder.if_else(less) as (then, otherwise):
                 with then:
-                    _store(builder, builder.fsub(_load(builder, out, target), total), out, target)
+                    _store(builder, builder.fsub(_load(builder, out, target, LANES), total), out, target)
                 with otherwise:
                     _store(builder, total, out, target)
 
 
-def _vector() -> Any:
+def _vector(lanes: int) -> Any:
     from llvmlite import ir
 
-    return ir.VectorType(ir.FloatType(), LANES)
+    return ir.VectorType(ir.FloatType(), lanes)
 
 
 def _address(context, builder, signature, values, number):
@@ -184,12 +182,12 @@ def _address(context, builder, signature, values, number):
     return context.make_array(signature.args[number])(context, builder, values[number]).data
 
 
-def _vector_at(builder, pointer, place):
-    return builder.bitcast(builder.gep(pointer, [place]), _vector().as_pointer())
+def _vector_at(builder, pointer, place, kind):
+    return builder.bitcast(builder.gep(pointer, [place]), kind.as_pointer())
 
 
-def _load(builder, pointer, place):
-    return _read(builder, _vector_at(builder, pointer, place))
+def _load(builder, pointer, place, lanes):
+    return _read(builder, _vector_at(builder, pointer, place, _vector(lanes)))
 
 
 def _read(builder, pointer):
@@ -198,16 +196,21 @@ def _read(builder, pointer):
 
 
 def _store(builder, value, pointer, place):
-    builder.store(value, _vector_at(builder, pointer, place), align=4)
+    builder.store(value, _vector_at(builder, pointer, place, value.type), align=4)
 
 
-def _spread(builder, number):
+def _spread(builder, number, lanes):
     """The same number in every place of a vector."""
     from llvmlite import ir
 
-    kind = ir.VectorType(number.type, LANES)
-    alone = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.IntType(32)(0))
-    return builder.shuffle_vector(alone, alone, ir.Constant(ir.VectorType(ir.IntType(32), LANES), None))
+    alone = builder.insert_element(ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined), number, _zero())
+    return builder.shuffle_vector(alone, alone, ir.Constant(ir.VectorType(ir.IntType(32), lanes), None))
+
+
+def _zero():
+    from llvmlite import ir
+
+    return ir.IntType(32)(0)
 
 
 def _fused(builder, factor, vector, total):
@@ -216,6 +219,6 @@ def _fused(builder, factor, vector, total):
     from numba.core import cgutils
 
     kind = total.type
-    name = f"llvm.fma.v{LANES}f32"
+    name = f"llvm.fma.v{kind.count}f32"
     multiply = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
     return builder.call(multiply, [factor, vector, total])
