@@ -6,6 +6,7 @@ the pilot of the passes that follow, which combine the patches of each group and
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,14 @@ class ReferenceGrid:
     stride: int
     shift: int
     radius: int
+    near: int
+    far_step: int
     group: int
+
+    @property
+    def offsets(self) -> Index:
+        """Where similar patches are looked for: rows and columns from the reference, (N, 2), row by row."""
+        return offsets_within(self.radius, self.near, self.far_step)
 
     def tiles(self, shape: tuple[int, int]) -> TileGrid:
         """The reference patches of a picture of this shape, cut into tiles."""
@@ -449,7 +457,7 @@ def find_groups(guides: list[Plane], grid: ReferenceGrid, execution: Execution) 
     def run(tile: Tile) -> Corners:
         corners = np.empty((tile.rows.size * tile.columns.size, grid.group), dtype=np.int32)
         windows = np.stack([guide.window(tile.box) for guide in guides])
-        match(windows, tile.rows, tile.columns, grid.patch_size, grid.radius, corners)
+        match(windows, tile.rows, tile.columns, grid.patch_size, grid.offsets, corners)
         fits = windows[0].size <= np.iinfo(np.uint16).max
         return corners.astype(np.uint16) if fits else corners
 
@@ -490,25 +498,38 @@ def spread(weights: Floats, side: int) -> Floats:
 
 def reference_grids(shape: tuple[int, int], first_side: int, settings: GroupSettings) -> list[ReferenceGrid]:
     """The grid of the first stage and those of the passes that look for groups, for a picture of this shape."""
-    radius = settings.window_radius
-    first = _room(shape, first_side, settings.first_radius, settings.first_group)
+    places = settings.window_radius, settings.near_radius, settings.far_step
+    first_places = settings.first_radius, *places[1:]
+    first = room(shape, first_side, offsets_within(*first_places), settings.first_group)
     power_of_two = 1 << (first.bit_length() - 1)
-    return [ReferenceGrid(first_side, settings.first_stride, 0, settings.first_radius, power_of_two)] + [
+    return [ReferenceGrid(first_side, settings.first_stride, 0, *first_places, power_of_two)] + [
         ReferenceGrid(
             side := settings.patch_size_of(number),
             settings.stride_of(number),
             settings.shift_of(number),
-            radius,
-            _room(shape, side, radius, settings.group),
+            *places,
+            room(shape, side, offsets_within(*places), settings.group),
         )
         for number in range(min(settings.matchings, settings.passes))
     ]
 
 
-def _room(shape: tuple[int, int], side: int, radius: int, wanted: int) -> int:
-    """How many patches a group can have, at most the wanted number: those in reach of the patch in a corner."""
-    rows, columns = (min(radius + 1, length - side + 1) for length in shape)
-    return min(wanted, rows * columns)
+@lru_cache
+def offsets_within(radius: int, near: int, far_step: int) -> Index:
+    """Rows and columns from the reference, (N, 2), row by row, up to `radius` away: all of those up to `near` away.
+
+    Of those further away only rows and columns that are multiples of `far_step`.
+    """
+    places = np.arange(-radius, radius + 1)
+    offsets = np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1).reshape(-1, 2)
+    wanted = (abs(offsets) <= near).all(axis=1) | (offsets % far_step == 0).all(axis=1)
+    return np.asarray(offsets[wanted])
+
+
+def room(shape: tuple[int, int], side: int, offsets: Index, wanted: int) -> int:
+    """How many patches a group can have, at most the wanted number: those that the patch in a corner finds."""
+    within = (offsets >= 0).all(axis=1) & (offsets <= np.subtract(shape, side)).all(axis=1)
+    return min(wanted, int(np.count_nonzero(within)))
 
 
 def _blend(first: Plane, second: Plane, share: float) -> Plane:

@@ -18,8 +18,10 @@ from dstl_cli.denoising.grouped import (
     BEST,
     ReferenceGrid,
     find_groups,
+    offsets_within,
     patch_coder,
     patch_factors,
+    room,
     spread,
     threshold_stage,
     whitening,
@@ -65,6 +67,8 @@ def denoised(picture: NDArray[Any], sigma: float, transform: Transform = DCT, **
 
 # Kernels.
 
+PLACES = st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(1, 4))  # radius, near and far step
+
 
 @given(st.lists(st.integers(-1, 6), min_size=1, max_size=60), st.data())
 def test_smallest_are_the_first_of_a_stable_sort(values: list[int], data: st.DataObject) -> None:
@@ -78,19 +82,20 @@ def test_smallest_are_the_first_of_a_stable_sort(values: list[int], data: st.Dat
 
 @given(st.data())
 def test_groups_are_the_nearest_patches_by_brute_force(data: st.DataObject) -> None:
-    """Whole numbers of few values: distances are exact and ties are many."""
-    side, radius = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 6))
+    """Whole numbers of few values: distances are exact and ties are many. All the room there is can be taken."""
+    side, places = data.draw(st.integers(1, 4)), data.draw(PLACES)
     height, width = (data.draw(st.integers(side, 14)) for _ in range(2))
     levels = data.draw(st.sampled_from([1, 2, 50]))
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     guide = rng.integers(0, levels, (data.draw(st.sampled_from([1, 3])), height, width)).astype(np.float32)
-    room = min(radius + 1, height - side + 1) * min(radius + 1, width - side + 1)
+    most = room((height, width), side, offsets_within(*places), 1000)
     rows, columns = (np.sort(rng.permutation(length - side + 1)[:3]) for length in (height, width))
-    groups = np.full((rows.size * columns.size, data.draw(st.integers(1, room))), -1, dtype=np.int32)
-    kernels.match(guide, rows, columns, side, radius, groups)
+    wanted = data.draw(st.one_of(st.just(most), st.integers(1, most)))
+    groups = np.full((rows.size * columns.size, wanted), -1, dtype=np.int32)
+    kernels.match(guide, rows, columns, side, offsets_within(*places), groups)
     references = [(r, c) for r in rows for c in columns]
     for (r, c), group in zip(references, groups, strict=True):
-        assert group.tolist() == naive.similar(guide, int(r), int(c), side, radius, groups.shape[1])
+        assert group.tolist() == naive.similar(guide, int(r), int(c), side, places, groups.shape[1])
 
 
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(4, 1, 16), (8, 36, 48), (16, 64, 64), (68, 25, 112)])
@@ -395,7 +400,7 @@ def test_tiles_hold_every_reference_once_and_all_it_can_see(
     shape: tuple[int, int], side: int, stride: int, shift: int, radius: int
 ) -> None:
     assume(max(stride, shift) <= side)
-    grid = ReferenceGrid(patch_size=side, stride=stride, shift=shift, radius=radius, group=1)
+    grid = ReferenceGrid(side, stride, shift, radius, near=2, far_step=3, group=1)
     rows, columns = (grid.positions(length) for length in shape)
     for positions, length in ((rows, shape[0]), (columns, shape[1])):
         assert positions[0] == 0
@@ -418,7 +423,7 @@ def test_tiles_hold_every_reference_once_and_all_it_can_see(
 
 def test_groups_do_not_depend_on_the_tiles(camera: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch) -> None:
     guide = camera[:70, :90].astype(np.float32)
-    grid = ReferenceGrid(patch_size=6, stride=5, shift=2, radius=8, group=20)
+    grid = ReferenceGrid(patch_size=6, stride=5, shift=2, radius=8, near=4, far_step=3, group=20)
 
     def groups_in_the_picture() -> dict[tuple[int, int], list[tuple[int, int]]]:
         found = {}
@@ -473,7 +478,9 @@ def test_the_dct_has_one_code_for_the_mean_and_one_for_each_other_wave() -> None
 def test_a_threshold_of_zero_keeps_all(camera: NDArray[np.uint8]) -> None:
     noisy = noisy_part(camera, (30, 33), 20.0)
     plane = Plane.whole(noisy)
-    groups = find_groups([plane], ReferenceGrid(patch_size=8, stride=4, shift=0, radius=5, group=4), ONE)
+    groups = find_groups(
+        [plane], ReferenceGrid(patch_size=8, stride=4, shift=0, radius=5, near=5, far_step=1, group=4), ONE
+    )
     result = threshold_stage([plane], WhiteChannel(20.0), groups, DCT, 0.0, ONE)
     np.testing.assert_allclose(result.values, noisy, rtol=0, atol=1e-3)
 
@@ -664,6 +671,8 @@ def test_a_flat_spectrum_is_worked_on_as_white_noise(camera: NDArray[np.uint8]) 
 BAD_SETTINGS: dict[str, list[Any]] = {
     "window_radius": [0, 65],
     "first_radius": [0, 65],
+    "near_radius": [-1],
+    "far_step": [0],
     "first_stride": [0],
     "first_group": [1],
     "threshold": [-0.1, float("nan")],

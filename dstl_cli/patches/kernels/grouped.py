@@ -17,7 +17,7 @@ FAR = np.float32(3e38)  # the distance of patches that are not in the picture
 NEAREST = np.float32(-1)  # the distance of the reference patch to itself: before all others
 LEAST_RIDGE = np.float32(1e-6)  # a matrix' diagonal is raised by at least this share of its trace: float32 solves it
 LEAST_NOISE = np.float32(1e-3)  # a pass has at least this share of the noise to remove
-FAINT = np.float32(0.3)  # an axis of colours with less than this share of its penalty is left at the group's mean
+FAINT = np.float32(1)  # an axis of colours with less than this share of its penalty is left at the group's mean
 TURNS = 6  # rounds of Jacobi rotations: 3 x 3 needs no more
 
 
@@ -85,44 +85,44 @@ def smallest(bits, wanted, chosen):
 
 
 @compiled(fastmath=FAST)
-def match(guide, rows, columns, side, radius, groups):
+def match(guide, rows, columns, side, offsets, groups):
     """Fill groups[r * C + c] with the corners of the patches most like the one at (rows[r], columns[c]).
 
     guide: (channels, h, w) float32; rows (R,), columns (C,): intp, increasing; groups: (R * C, K) int32, in
-    order. The patches begin at most `radius` rows and columns away; the reference itself is always one of them.
+    order. offsets: (N, 2), how many rows and columns away the patches begin, in order; (0, 0) is one of them, and the
+    reference itself is always one of the patches.
     """
     channels, height, width = guide.shape
     planes = guide.reshape((channels, height * width))
-    window = 2 * radius + 1
     left = columns[0]
     span = columns[-1] - left + 1
     sums = np.empty(span + side - 1, np.float32)
     line = np.empty(span, np.float32)
-    distances = np.empty((columns.size, window * window), np.float32)
+    distances = np.empty((columns.size, len(offsets)), np.float32)
     bits = distances.view(np.int32)
     nearest = np.empty(groups.shape[1], np.int32)
     for r in range(rows.size):
         y = rows[r]
-        top = max(y - radius, 0)
-        bottom = min(y + radius, height - side)
-        for v in range(top, bottom + 1):
-            for shift in range(-radius, radius + 1):
-                start = max(0, -shift - left)  # columns left + x whose shifted patch is in the picture:
-                stop = min(span, width - side + 1 - shift - left)  # start <= x < stop
-                if stop > start:
-                    first = y * width + left + start
-                    second = v * width + left + start + shift
-                    squared_distances(planes, first, second, width, side, stop - start, sums, line)
-                index = (v - top) * window + shift + radius
-                for c in range(columns.size):
-                    x = columns[c] - left
-                    distances[c, index] = line[x - start] if start <= x < stop else FAR
+        for index in range(len(offsets)):
+            v, shift = y + offsets[index, 0], offsets[index, 1]
+            start = max(0, -shift - left)  # columns left + x whose shifted patch is in the picture:
+            stop = min(span, width - side + 1 - shift - left)  # start <= x < stop
+            if v < 0 or v > height - side:
+                stop = start
+            if stop > start:
+                first = y * width + left + start
+                second = v * width + left + start + shift
+                squared_distances(planes, first, second, width, side, stop - start, sums, line)
+            for c in range(columns.size):
+                x = columns[c] - left
+                distances[c, index] = line[x - start] if start <= x < stop else FAR
+            if v == y and shift == 0:
+                distances[:, index] = NEAREST
         for c in range(columns.size):
-            distances[c, (y - top) * window + radius] = NEAREST
-            smallest(bits[c, : (bottom - top + 1) * window], nearest.size, nearest)
+            smallest(bits[c], nearest.size, nearest)
+            corner = y * width + columns[c]
             for k in range(nearest.size):
-                v, shift = divmod(nearest[k], window)
-                groups[r * columns.size + c, k] = (top + v) * width + columns[c] + shift - radius
+                groups[r * columns.size + c, k] = corner + offsets[nearest[k], 0] * width + offsets[nearest[k], 1]
 
 
 @compiled()
