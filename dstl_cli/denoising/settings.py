@@ -191,11 +191,11 @@ class GroupSettings:
         if channels > 1:
             chosen = chosen | _COLOUR | {"guide_noise": COLOUR_GUIDE * chosen.get("guide_noise", cls.guide_noise)}
             if sigma <= LITTLE_NOISE:
-                chosen["passes"] = chosen.get("passes", cls.passes) - 1
+                chosen |= {"passes": chosen.get("passes", cls.passes) - 1, "group": 48}
         return cls(**(chosen | changes))
 
 
-LITTLE_NOISE = 12  # up to this deviation colour has one pass less
+LITTLE_NOISE = 12  # up to this deviation colour has one pass less, and smaller groups
 COLOUR_GUIDE = 0.25  # of the noise put back to find groups: distances over three channels hide less of it
 
 _COLOUR = {"stride": 6, "near_radius": 9, "overshoot": 0.1}  # colour gains less by more than it costs

@@ -9,7 +9,16 @@ in float32, and adds to sums of that part only. A patch is named by the corner i
 import numpy as np
 
 from dstl_cli.patches.kernels.compiled import compiled
-from dstl_cli.patches.kernels.vectors import LANES, ROWS, SHORT, add_vector, copy_vector, multiply_block
+from dstl_cli.patches.kernels.vectors import (
+    LANES,
+    ROWS,
+    SHORT,
+    add_vector,
+    copy_vector,
+    multiply_block,
+    square_differences,
+    sum_neighbours,
+)
 
 FAST = {"reassoc", "contract", "nsz"}  # sums may be reordered; infinities and NaN keep their meaning
 
@@ -21,35 +30,19 @@ FAINT = np.float32(1)  # an axis of colours with less than this share of its pen
 TURNS = 6  # rounds of Jacobi rotations: 3 x 3 needs no more
 
 
-@compiled(fastmath=FAST)
-def squared_distances(planes, first, second, width, side, count, columns, out):
+@compiled()
+def squared_distances(flat, planes, size, first, second, width, side, count, columns, out):
     """Fill out[x] with the squared distance of the patches at first + x and second + x, x < count.
 
-    planes: (channels, h * w). The column sums of squared differences serve all pairs; `columns` is scratch for
-    count + side - 1 of them. Two rows and two columns at a time: sums are read and written half as often.
+    flat: so many planes of that size and 16 more numbers. The column sums of squared differences serve all pairs;
+    `columns` is scratch. Of those and of `out` up to 15 more than asked for are filled: they have whole vectors.
     """
-    for x in range(count + side - 1):
-        columns[x] = 0
-    for channel in range(planes.shape[0]):
-        flat = planes[channel]
-        for i in range(0, side - 1, 2):
-            a, b = np.uint64(first + i * width), np.uint64(second + i * width)
-            c, d = np.uint64(first + (i + 1) * width), np.uint64(second + (i + 1) * width)
-            for x in range(count + side - 1):
-                u = np.uint64(x)
-                upper, lower = flat[a + u] - flat[b + u], flat[c + u] - flat[d + u]
-                columns[x] += upper * upper + lower * lower
-        if side % 2:
-            a, b = np.uint64(first + (side - 1) * width), np.uint64(second + (side - 1) * width)
-            for x in range(count + side - 1):
-                u = np.uint64(x)
-                difference = flat[a + u] - flat[b + u]
-                columns[x] += difference * difference
-    for x in range(count):
-        out[x] = columns[np.uint64(x)] if side % 2 else np.float32(0)
-    for j in range(side % 2, side, 2):
-        for x in range(count):
-            out[x] += columns[np.uint64(x + j)] + columns[np.uint64(x + j + 1)]
+    step, high, number, apart = np.uint64(width), np.uint64(side), np.uint64(planes), np.uint64(size)
+    for x in range(0, count + side - 1, LANES):
+        a, b = np.uint64(first + x), np.uint64(second + x)
+        square_differences(columns, np.uint64(x), flat, a, b, step, high, number, apart)
+    for x in range(0, count, LANES):
+        sum_neighbours(out, np.uint64(x), columns, np.uint64(x), high)
 
 
 @compiled()
@@ -93,11 +86,11 @@ def match(guide, rows, columns, side, offsets, groups):
     reference itself is always one of the patches.
     """
     channels, height, width = guide.shape
-    planes = guide.reshape((channels, height * width))
+    flat = padded(guide)
     left = columns[0]
     span = columns[-1] - left + 1
-    sums = np.empty(span + side - 1, np.float32)
-    line = np.empty(span, np.float32)
+    sums = np.zeros(up_to(span, LANES) + up_to(side, LANES) + LANES, np.float32)
+    line = np.empty(up_to(span, LANES), np.float32)
     distances = np.empty((columns.size, len(offsets)), np.float32)
     bits = distances.view(np.int32)
     nearest = np.empty(groups.shape[1], np.int32)
@@ -112,10 +105,10 @@ def match(guide, rows, columns, side, offsets, groups):
             if stop > start:
                 first = y * width + left + start
                 second = v * width + left + start + shift
-                squared_distances(planes, first, second, width, side, stop - start, sums, line)
+                squared_distances(flat, channels, height * width, first, second, width, side, stop - start, sums, line)
             for c in range(columns.size):
-                x = columns[c] - left
-                distances[c, index] = line[x - start] if start <= x < stop else FAR
+                x = np.uint64(columns[c] - left - start)
+                distances[c, index] = line[x] if x < np.uint64(max(stop - start, 0)) else FAR
             if v == y and shift == 0:
                 distances[:, index] = NEAREST
         for c in range(columns.size):
@@ -133,7 +126,7 @@ def up_to(count, step):
 
 @compiled()
 def padded(picture):
-    """A flat copy of a picture and 16 more numbers, for operations on more than are wanted."""
+    """A flat copy of an array and 16 zeros, for operations on more than is wanted."""
     flat = np.zeros(picture.size + LANES, np.float32)
     flat[: picture.size] = picture.ravel()
     return flat

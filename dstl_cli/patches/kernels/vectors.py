@@ -72,6 +72,47 @@ def add_vector(typing, out, place, source, start, factor, count):
 
 
 @Operation
+def square_differences(typing, out, place, flat, first, second, step, count, planes, plane_step):
+    """out[place + x] = the sum of (flat[first + x] - flat[second + x])^2 over rows of some planes, x < 16."""
+    from numba import types
+    from numba.core import cgutils
+
+    def generate(context, builder, signature, values):
+        target, numbers = (_address(context, builder, signature, values, number) for number in (0, 2))
+        total = cgutils.alloca_once_value(builder, _vector(LANES)(None))
+        with cgutils.for_range(builder, values[7]) as plane:
+            above = builder.mul(plane.index, values[8])
+            with cgutils.for_range(builder, values[6]) as row:
+                offset = builder.add(above, builder.mul(row.index, values[5]))
+                one, other = (_load(builder, numbers, builder.add(values[n], offset), LANES) for n in (3, 4))
+                difference = builder.fsub(one, other)
+                builder.store(_fused(builder, difference, difference, _read(builder, total)), total)
+        _store(builder, _read(builder, total), target, values[1])
+        return context.get_dummy_value()
+
+    index = types.uint64
+    return types.void(out, index, flat, index, index, index, index, index, index), generate
+
+
+@Operation
+def sum_neighbours(typing, out, place, source, start, count):
+    """out[place + x] = the sum of source[start + x : start + x + count], x < 16."""
+    from numba import types
+    from numba.core import cgutils
+
+    def generate(context, builder, signature, values):
+        target, origin = (_address(context, builder, signature, values, number) for number in (0, 2))
+        total = cgutils.alloca_once_value(builder, _vector(LANES)(None))
+        with cgutils.for_range(builder, values[4]) as loop:
+            read = _load(builder, origin, builder.add(values[3], loop.index), LANES)
+            builder.store(builder.fadd(_read(builder, total), read), total)
+        _store(builder, _read(builder, total), target, values[1])
+        return context.get_dummy_value()
+
+    return types.void(out, types.uint64, source, types.uint64, types.uint64), generate
+
+
+@Operation
 def multiply_block(
     typing, out, place, out_step, left, corner, row_step, inner_step, right, start, right_step, inner, columns, subtract
 ):
