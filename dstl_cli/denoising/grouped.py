@@ -42,6 +42,7 @@ Corners = NDArray[np.integer[Any]]  # (references, patches in a group), places w
 TILE = (64, 128)  # height and width of the area whose reference patches are one piece of work
 LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, where it takes any
 COARSE_STRIDE = 2  # one in four patches at coarser scales
+FAINT = 1.0  # groups of a chrominance, and axes of colours, with less than this share of their penalty are smooth
 NOTHING = np.empty((0, 0), np.float32)
 FLAT = 1.02  # deviations of coefficients that differ by less are the same
 # Processor time of a reference patch, for the progress, in units in which a pass on patches of p x p takes p^3.
@@ -233,6 +234,7 @@ class GroupedEngine(Engine):
                         settings.removal(number),
                         groups,
                         steps.next(),
+                        FAINT if index else 0.0,
                     )
         return pilots
 
@@ -300,9 +302,11 @@ def threshold_stage(
 
 
 def ridge_pass(
-    planes: list[Plane], noise: ChannelNoise, removal: Removal, groups: Groups, execution: Execution
+    planes: list[Plane], noise: ChannelNoise, removal: Removal, groups: Groups, execution: Execution, faint: float = 0.0
 ) -> tuple[Plane, Plane]:
     """A better estimate, and the same with some of the noise still in it.
+
+    faint: groups with less than this share of their penalty are left at their mean.
 
     planes: noisy, current (noisy after the passes before, with the noise they left), the estimate so far, and where the
     noise follows the brightness the luminance. Where no noise is left, the second is the estimate too.
@@ -313,7 +317,7 @@ def ridge_pass(
     white = whitening(side, noise)
     if white.size:  # little of coloured noise is in the mean patch's deviations, and how much depends on the overlaps
         removal = replace(removal, mean_penalty=0.0)
-    strength, left = _strength(removal)
+    strength, left = _strength(removal, faint)
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot, *levels = parts
@@ -324,9 +328,9 @@ def ridge_pass(
     return found[0], found[-1]
 
 
-def _strength(removal: Removal) -> tuple[Array32, np.float32]:
+def _strength(removal: Removal, faint: float) -> tuple[Array32, np.float32]:
     """What the kernels take: by what the noise of patches and of group means counts more, and what is left of it."""
-    return np.array([removal.penalty, removal.mean_penalty], np.float32), np.float32(removal.noise_left)
+    return np.array([removal.penalty, removal.mean_penalty, faint], np.float32), np.float32(removal.noise_left)
 
 
 def colour_pass(
@@ -340,7 +344,7 @@ def colour_pass(
     from dstl_cli.patches.kernels.grouped import ridge_colours
 
     sigmas = np.array([noise.deviation() for noise in noises], np.float32)
-    strength, left = _strength(removal)
+    strength, left = _strength(removal, FAINT)
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot = (np.stack(parts[first : first + 3]) for first in (0, 3, 6))

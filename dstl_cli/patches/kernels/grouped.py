@@ -26,7 +26,6 @@ FAR = np.float32(3e38)  # the distance of patches that are not in the picture
 NEAREST = np.float32(-1)  # the distance of the reference patch to itself: before all others
 LEAST_RIDGE = np.float32(1e-6)  # a matrix' diagonal is raised by at least this share of its trace: float32 solves it
 LEAST_NOISE = np.float32(1e-3)  # a pass has at least this share of the noise to remove
-FAINT = np.float32(1)  # an axis of colours with less than this share of its penalty is left at the group's mean
 TURNS = 6  # rounds of Jacobi rotations: 3 x 3 needs no more
 
 
@@ -410,7 +409,8 @@ def ridge_groups(
     current as columns (n, K), without their group means, the denoised patches are
         Y P' (P P' + c n (t sigma)^2 I)^-1 P  +  the group mean of current,
     with c the first strength, above 1 where the pilot has noise of its own. The noise of the group mean counts with the
-    second strength, see `damp_mean`: it has 1 / K of the patches' power.
+    second strength, see `damp_mean`: it has 1 / K of the patches' power. Where P P' has a trace below the third times
+    the penalty, only the group mean is kept: the rest would be damped to little.
     factors: (h, w), by what the noise of the patch at a corner is stronger, or (0, 0): with D their squares,
         Y D^-1 P' (P D^-1 P' + c n (t sigma)^2 I)^-1 P.
     whitening: V' (n or more, pitch), P is then V P, or (0, 0); pitch: n or the next multiple of 16.
@@ -453,7 +453,10 @@ def ridge_groups(
         trace = inner_product(pilots.ravel(), pilots.ravel(), size * pitch)
         power = np.float32(n) * (t * deviation) ** 2
         penalty = max(strength[0] * power, LEAST_RIDGE * trace)
-        combine(pilots[:rows], currents[:rows], penalty, n, system, inverses, clean)
+        if trace > strength[2] * penalty:
+            combine(pilots[:rows], currents[:rows], penalty, n, system, inverses, clean)
+        else:
+            clean[:] = 0
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
         damp_mean(means, n, strength[1] * power / np.float32(size))
         kept = noise_kept / t
@@ -545,8 +548,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
 
     noisy, current, pilot, estimate, remaining: (3, h, w) float32, remaining (0, h, w) where it is not wanted;
     sigmas: (3,); strength: as there. In units of the noise the channels are turned to the principal axes of the pilot's
-    patches, worked on one by one, and turned back. Where P P' has a trace below FAINT times the penalty, only the group
-    mean is kept: it would be damped to nearly nothing.
+    patches, worked on one by one, and turned back.
     All channels have the weight 1 / sqrt(1 + r), r the mean over the axes.
     """
     _, height, width = current.shape
@@ -588,7 +590,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
             trace = np.float32(moments[i, i])
             penalty = max(strength[0] * np.float32(n) * power, LEAST_RIDGE * trace)
             excess += trace / (np.float32(3 * n) * penalty)
-            if trace > FAINT * penalty:
+            if trace > strength[2] * penalty:
                 combine(turned[0, i], turned[1, i], penalty, n, system, inverses, combined[i])
             else:
                 combined[i] = 0
