@@ -45,9 +45,11 @@ COARSE_STRIDE = 2  # one in four patches at coarser scales
 FAINT = 1.0  # groups of a chrominance, and axes of colours, with less than this share of their penalty are smooth
 NOTHING = np.empty((0, 0), np.float32)
 FLAT = 1.02  # deviations of coefficients that differ by less are the same
-# Processor time of a reference patch, for the progress, in units in which a pass on patches of p x p takes p^3.
-MATCHING_COST, THRESHOLD_COST, COARSE_COST = 120.0, 85.0, 17.0
-COLOUR_COST = 3.5  # of a pass that turns three channels, against one channel
+# Processor time of a reference patch, for the progress, in units in which a pass on 64 patches of p x p takes p^2.
+MATCHING_COST = 0.0105  # of each place and channel, and once more
+THRESHOLD_COST, COARSE_COST = 9.3, 4.0
+COLOUR_COST = 2.9  # of a pass that turns three channels, against one channel
+COLOURED_COST = 1.3, 0.9  # of luminance and chrominance under noise that is coarse or follows the brightness
 LEAST_ROOM = 8  # pictures are mirrored until this many patches fit into their height and width
 
 
@@ -264,15 +266,26 @@ def costs_of(plan: Plan, turned: bool) -> list[float]:
     """
     settings: GroupSettings = plan.settings.groups
     noisy = [index for index, sigma in enumerate(plan.noise.sigmas) if sigma > 0]
-    costs = [MATCHING_COST / settings.first_stride**2]
-    costs += [THRESHOLD_COST / settings.first_stride**2] * (len(noisy) * len(plan.transforms))
+    near, far_step = settings.near_radius, settings.far_step
+    first = len(offsets_within(settings.first_radius, near, far_step)) / settings.first_stride**2
+    costs = [2 * MATCHING_COST * first] + [THRESHOLD_COST / settings.first_stride**2] * (
+        len(noisy) * len(plan.transforms)
+    )
+    places = len(offsets_within(settings.window_radius, near, far_step))
+    own = [_cost_of(plan.noise.channel(index), index, settings.patch_size) for index in noisy]
     for number in range(settings.passes):
         if number < settings.matchings:
-            costs.append(MATCHING_COST * (1 + len(plan.centres)) / 2 / settings.stride_of(number) ** 2)
+            costs.append(MATCHING_COST * (1 + len(plan.centres)) * places / settings.stride_of(number) ** 2)
         matching = settings.matching_of(number)
-        cost = settings.patch_size_of(matching) ** 3 / settings.stride_of(matching) ** 2
-        costs += [COLOUR_COST * cost] if turned else [cost] * len(noisy)
+        cost = settings.patch_size_of(matching) ** 2 / settings.stride_of(matching) ** 2 * settings.group / 64
+        costs += [COLOUR_COST * cost] if turned else [share * cost for share in own]
     return costs + [COARSE_COST / COARSE_STRIDE**2 for index in noisy if coarser_scales(plan, index)]
+
+
+def _cost_of(noise: ChannelNoise, index: int, side: int) -> float:
+    """What a pass on a channel costs, against one on white noise."""
+    white = noise.level_factors(np.zeros(1)) is None and not whitening(side, noise).size
+    return 1.0 if white else COLOURED_COST[min(index, 1)]
 
 
 def threshold_stage(

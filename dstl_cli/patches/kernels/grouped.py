@@ -357,6 +357,16 @@ def subtract_means(patches, size, unit, means):
 
 
 @compiled(fastmath=FAST)
+def divide_rows(patches, units):
+    """Divide the first rows by a number each."""
+    flat, pitch = patches.ravel(), patches.shape[1]
+    for k in range(units.size):
+        first, factor = np.uint64(k * pitch), np.float32(1) / units[k]
+        for j in range(pitch):
+            flat[first + np.uint64(j)] *= factor
+
+
+@compiled(fastmath=FAST)
 def inner_product(first, second, count):
     """The sum of the products of two flat arrays, up to a number."""
     total = np.float32(0)
@@ -396,6 +406,22 @@ def damp_mean(means, n, noise):
     damping = e / (e + noise) if noise > 0 else np.float32(1)
     for j in range(n):
         means[0, j] = mean + damping * (means[1, j] - mean)
+
+
+@compiled(fastmath=FAST)
+def finish_patches(clean, own, units, means, kept):
+    """Add the means, (2, pitch), to the first rows of denoised and of current, each row in a unit of its own.
+
+    And turn those of current into the denoised ones with the noise that is kept.
+    """
+    flat, noisy, pitch = clean.ravel(), own.ravel(), means.shape[1]
+    for k in range(units.size):
+        first, unit = np.uint64(k * pitch), units[k]
+        for column in range(pitch):
+            j = first + np.uint64(column)
+            estimate = unit * flat[j] + means[0, column]
+            flat[j] = estimate
+            noisy[j] = estimate + kept * (unit * noisy[j] + means[1, column] - estimate)
 
 
 @compiled(fastmath=FAST)
@@ -443,13 +469,12 @@ def ridge_groups(
         t = max(np.float32(1) - np.sqrt(removed) / deviation, noise_kept + LEAST_NOISE)
         if whitening.size:
             multiply(pilots, whitening, 0, rows, n, clean)
-            pilots[:rows] = clean[:rows]
+            pilots, clean = clean, pilots
         if flat_factors.size:
             for k in range(size):
                 units[k] = flat_factors[corners[k]] / np.sqrt(power)
-                for j in range(n):
-                    pilots[k, j] /= units[k]
-                    currents[k, j] /= units[k]
+            divide_rows(pilots, units)
+            divide_rows(currents, units)
         trace = inner_product(pilots.ravel(), pilots.ravel(), size * pitch)
         power = np.float32(n) * (t * deviation) ** 2
         penalty = max(strength[0] * power, LEAST_RIDGE * trace)
@@ -460,11 +485,7 @@ def ridge_groups(
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
         damp_mean(means, n, strength[1] * power / np.float32(size))
         kept = noise_kept / t
-        for k in range(size):
-            for j in range(n):
-                clean[k, j] = units[k] * clean[k, j] + means[0, j]
-                own = units[k] * currents[k, j] + means[1, j]
-                currents[k, j] = clean[k, j] + kept * (own - clean[k, j])
+        finish_patches(clean, currents, units, means, kept)
         scatter(clean, share, width, side, corners, flat_estimate)
         if remaining.size:
             scatter(currents, share, width, side, corners, flat_remaining)
