@@ -409,12 +409,12 @@ def damp_mean(means, n, noise):
 
 
 @compiled(fastmath=FAST)
-def finish_patches(clean, own, units, means, kept):
+def finish_patches(denoised, own, units, means, kept):
     """Add the means, (2, pitch), to the first rows of denoised and of current, each row in a unit of its own.
 
     And turn those of current into the denoised ones with the noise that is kept.
     """
-    flat, noisy, pitch = clean.ravel(), own.ravel(), means.shape[1]
+    flat, noisy, pitch = denoised.ravel(), own.ravel(), means.shape[1]
     for k in range(units.size):
         first, unit = np.uint64(k * pitch), units[k]
         for column in range(pitch):
@@ -453,7 +453,7 @@ def ridge_groups(
     n = side * side
     rows, m, pitch = up_to(size, ROWS), up_to(n, ROWS), up_to(n, LANES)
     pilots, currents = np.zeros((rows + 1, pitch), np.float32), np.zeros((rows + 1, pitch), np.float32)
-    clean = np.zeros((rows + 1, pitch), np.float32)
+    denoised = np.zeros((rows + 1, pitch), np.float32)
     means = np.empty((2, pitch), np.float32)
     units = np.ones(size, np.float32)  # what a patch's numbers are in
     system, inverses = np.empty((m, 2 * pitch), np.float32), np.empty((m // ROWS, ROWS, ROWS), np.float32)
@@ -468,8 +468,8 @@ def ridge_groups(
         removed = group_mean(removals, corners) / np.float32(n)
         t = max(np.float32(1) - np.sqrt(removed) / deviation, noise_kept + LEAST_NOISE)
         if whitening.size:
-            multiply(pilots, whitening, 0, rows, n, clean)
-            pilots, clean = clean, pilots
+            multiply(pilots, whitening, 0, rows, n, denoised)
+            pilots, denoised = denoised, pilots
         if flat_factors.size:
             for k in range(size):
                 units[k] = flat_factors[corners[k]] / np.sqrt(power)
@@ -479,14 +479,14 @@ def ridge_groups(
         power = np.float32(n) * (t * deviation) ** 2
         penalty = max(strength[0] * power, LEAST_RIDGE * trace)
         if trace > strength[2] * penalty:
-            combine(pilots[:rows], currents[:rows], penalty, n, system, inverses, clean)
+            combine(pilots[:rows], currents[:rows], penalty, n, system, inverses, denoised)
         else:
-            clean[:] = 0
+            denoised[:] = 0
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
         damp_mean(means, n, strength[1] * power / np.float32(size))
         kept = noise_kept / t
-        finish_patches(clean, currents, units, means, kept)
-        scatter(clean, share, width, side, corners, flat_estimate)
+        finish_patches(denoised, currents, units, means, kept)
+        scatter(denoised, share, width, side, corners, flat_estimate)
         if remaining.size:
             scatter(currents, share, width, side, corners, flat_remaining)
         for k in range(size):
@@ -548,7 +548,7 @@ def finish_colour(combined, axes, channel, size, sigma, means, kept, patches, ow
     """
     pitch = combined.shape[2]
     first, second, third = combined[0].ravel(), combined[1].ravel(), combined[2].ravel()
-    clean, noisy = patches.ravel(), own.ravel()
+    denoised, noisy = patches.ravel(), own.ravel()
     p, q, r = (
         sigma * np.float32(axes[channel, 0]),
         sigma * np.float32(axes[channel, 1]),
@@ -559,7 +559,7 @@ def finish_colour(combined, axes, channel, size, sigma, means, kept, patches, ow
         for column in range(pitch):
             j = start + np.uint64(column)
             estimate = p * first[j] + q * second[j] + r * third[j] + means[0, column]
-            clean[j] = estimate
+            denoised[j] = estimate
             noisy[j] = estimate + kept * (sigma * noisy[j] + means[1, column] - estimate)
 
 
@@ -584,7 +584,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
     flat_weights = weights.ravel()
     patches = np.zeros((2, 3, rows + 1, pitch), np.float32)  # of pilot and current
     turned, combined = np.empty((2, 3, rows, pitch), np.float32), np.empty((3, rows, pitch), np.float32)
-    clean = np.empty((rows + 1, pitch), np.float32)
+    denoised = np.empty((rows + 1, pitch), np.float32)
     means = np.zeros((3, 2, pitch), np.float32)
     shares = np.empty(3, np.float32)
     moments, axes = np.empty((3, 3)), np.empty((3, 3))
@@ -619,8 +619,8 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
         for c in range(3):
             damp_mean(means[c], n, strength[1] * np.float32(n) * (shares[c] * sigmas[c]) ** 2 / np.float32(size))
             own = patches[1, c]
-            finish_colour(combined, axes, c, size, sigmas[c], means[c], noise_kept / shares[c], clean, own)
-            scatter(clean, weight, width, side, corners, flat[2, c])
+            finish_colour(combined, axes, c, size, sigmas[c], means[c], noise_kept / shares[c], denoised, own)
+            scatter(denoised, weight, width, side, corners, flat[2, c])
             if len(remaining):
                 scatter(own, weight, width, side, corners, flat[3, c])
         for k in range(size):
