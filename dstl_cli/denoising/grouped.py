@@ -4,6 +4,7 @@ The first stage codes the patches of each group with the learnt transform and th
 the pilot of the passes that follow, which combine the patches of each group and remove the noise little by little.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -114,6 +115,11 @@ class GroupedEngine(Engine):
         if plan.transform is not None:
             sizes.append(plan.transform.patch_size)
         return int(max(sizes)) + LEAST_ROOM - 1
+
+    def period(self, plan: Plan) -> int:
+        """Of the reference patches of all stages."""
+        settings: GroupSettings = plan.settings.groups
+        return math.lcm(settings.first_stride, *map(settings.stride_of, range(settings.matchings)))
 
     def planes(self, plan: Plan) -> float:
         """Pilot and current of every channel, the groups of two matchings, and what passes that turn no colours add.
