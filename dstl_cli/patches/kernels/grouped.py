@@ -140,6 +140,13 @@ def add_flat(flat, picture):
             picture[y, x] += flat[y * width + x]
 
 
+@compiled()
+def add_at(flat, corners, weight):
+    """Add the weight to a flat picture at each corner."""
+    for k in range(corners.size):
+        flat[np.uint64(corners[k])] += weight
+
+
 @compiled(fastmath=FAST)
 def patch_differences(first, second, side):
     """The squared difference of the patches of two pictures at each corner, (h, w); no patch begins where it is 0."""
@@ -337,19 +344,19 @@ def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds
         multiply(codes, backward, 0, rows, thresholds.size, patches)
         weight = np.float32(1) / (np.float32(kept) * power)
         scatter(patches, weight, width, side, corners, flat_total)
-        for k in range(size):
-            flat_weights[corners[k]] += weight
+        add_at(flat_weights, corners, weight)
     add_flat(flat_total, total)
 
 
 @compiled(fastmath=FAST)
-def subtract_means(patches, size, unit, means):
-    """Subtract from the first rows their mean, and leave it in `means`; and divide them by the unit."""
+def gather_deviations(picture, width, side, corners, unit, patches, means):
+    """Gather the patches at the corners, without their mean, which is left in `means`, and in this unit."""
+    gather(picture, width, side, corners, patches)
     flat, pitch = patches.ravel(), means.size
-    share = np.full(1, np.float32(1) / np.float32(size))
-    multiply_block(means, 0, 0, share, 0, 0, 0, flat, 0, pitch, size, pitch, False)
+    share = np.full(1, np.float32(1) / np.float32(corners.size))
+    multiply_block(means, 0, 0, share, 0, 0, 0, flat, 0, pitch, corners.size, pitch, False)
     factor = np.float32(1) / unit
-    for k in range(size):
+    for k in range(corners.size):
         first = np.uint64(k * pitch)
         for j in range(pitch):
             place = first + np.uint64(j)
@@ -441,16 +448,14 @@ def ridge_groups(
         Y D^-1 P' (P D^-1 P' + c n (t sigma)^2 I)^-1 P.
     whitening: V' (n or more, pitch), P is then V P, or (0, 0); pitch: n or the next multiple of 16.
     Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, (0, 0) where that is not
-    wanted, both with the weight
-    1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known best; and the weights to
-    `weights` at the corners.
+    wanted, both with the weight 1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known
+    best; and the weights to `weights` at the corners.
     """
     width, size = current.shape[1], groups.shape[1]
     flat_current, flat_pilot, flat_factors = padded(current), padded(pilot), factors.ravel()
     removals = patch_differences(noisy, current, side).ravel()
     flat_estimate, flat_remaining = np.zeros_like(flat_current), np.zeros_like(flat_current)
-    flat_weights = weights.ravel()
-    n = side * side
+    flat_weights, n = weights.ravel(), side * side
     rows, m, pitch = up_to(size, ROWS), up_to(n, ROWS), up_to(n, LANES)
     pilots, currents = np.zeros((rows + 1, pitch), np.float32), np.zeros((rows + 1, pitch), np.float32)
     denoised = np.zeros((rows + 1, pitch), np.float32)
@@ -459,41 +464,34 @@ def ridge_groups(
     system, inverses = np.empty((m, 2 * pitch), np.float32), np.empty((m // ROWS, ROWS, ROWS), np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
-        gather(flat_pilot, width, side, corners, pilots)
-        gather(flat_current, width, side, corners, currents)
-        subtract_means(pilots, size, np.float32(1), means[0])
-        subtract_means(currents, size, np.float32(1), means[1])
+        gather_deviations(flat_pilot, width, side, corners, np.float32(1), pilots, means[0])
+        gather_deviations(flat_current, width, side, corners, np.float32(1), currents, means[1])
         power = group_power(flat_factors, corners)
         deviation = sigma * np.sqrt(power)
-        removed = group_mean(removals, corners) / np.float32(n)
-        t = max(np.float32(1) - np.sqrt(removed) / deviation, noise_kept + LEAST_NOISE)
+        removed = np.sqrt(group_mean(removals, corners) / np.float32(n))
+        t = max(np.float32(1) - removed / deviation, noise_kept + LEAST_NOISE)
         if whitening.size:
             multiply(pilots, whitening, 0, rows, n, denoised)
             pilots, denoised = denoised, pilots
         if flat_factors.size:
-            for k in range(size):
-                units[k] = flat_factors[corners[k]] / np.sqrt(power)
+            units[:] = flat_factors[corners] / np.sqrt(power)
             divide_rows(pilots, units)
             divide_rows(currents, units)
         trace = inner_product(pilots.ravel(), pilots.ravel(), size * pitch)
         power = np.float32(n) * (t * deviation) ** 2
         penalty = max(strength[0] * power, LEAST_RIDGE * trace)
+        denoised[:] = 0
         if trace > strength[2] * penalty:
             combine(pilots[:rows], currents[:rows], penalty, n, system, inverses, denoised)
-        else:
-            denoised[:] = 0
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
         damp_mean(means, n, strength[1] * power / np.float32(size))
-        kept = noise_kept / t
-        finish_patches(denoised, currents, units, means, kept)
+        finish_patches(denoised, currents, units, means, noise_kept / t)
         scatter(denoised, share, width, side, corners, flat_estimate)
         if remaining.size:
             scatter(currents, share, width, side, corners, flat_remaining)
-        for k in range(size):
-            flat_weights[corners[k]] += share
+        add_at(flat_weights, corners, share)
     add_flat(flat_estimate, estimate)
-    if remaining.size:
-        add_flat(flat_remaining, remaining)
+    add_flat(flat_remaining, remaining)
 
 
 @compiled(fastmath=FAST)
@@ -522,6 +520,15 @@ def turn(rows, p, q, cosine, sine):
         a, b = rows[p, k], rows[q, k]
         rows[p, k] = cosine * a - sine * b
         rows[q, k] = sine * a + cosine * b
+
+
+@compiled(fastmath=FAST)
+def colour_moments(patches, count, moments):
+    """Fill moments[p, q] with the products of the first numbers of channels p and q, summed."""
+    for p in range(3):
+        for q in range(p, 3):
+            moments[p, q] = inner_product(patches[p].ravel(), patches[q].ravel(), count)
+            moments[q, p] = moments[p, q]
 
 
 @compiled(fastmath=FAST)
@@ -593,14 +600,10 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
         corners = groups[g]
         for c in range(3):
             for kind in range(2):
-                gather(flat[kind, c], width, side, corners, patches[kind, c])
-                subtract_means(patches[kind, c], size, sigmas[c], means[c, kind])
+                gather_deviations(flat[kind, c], width, side, corners, sigmas[c], patches[kind, c], means[c, kind])
             removed = group_mean(removals[c], corners) / np.float32(n)
             shares[c] = max(np.float32(1) - np.sqrt(removed) / sigmas[c], noise_kept + LEAST_NOISE)
-        for p in range(3):
-            for q in range(p, 3):
-                moments[p, q] = inner_product(patches[0, p].ravel(), patches[0, q].ravel(), size * pitch)
-                moments[q, p] = moments[p, q]
+        colour_moments(patches[0], size * pitch, moments)
         principal_axes(moments, axes)
         turn_colours(patches, axes, turned)
         excess = np.float32(0)
@@ -623,8 +626,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
             scatter(denoised, weight, width, side, corners, flat[2, c])
             if len(remaining):
                 scatter(own, weight, width, side, corners, flat[3, c])
-        for k in range(size):
-            flat_weights[corners[k]] += weight
+        add_at(flat_weights, corners, weight)
     for c in range(3):
         add_flat(flat[2, c], estimate[c])
         if len(remaining):
