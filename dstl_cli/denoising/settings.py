@@ -129,6 +129,7 @@ class GroupSettings:
     mean_penalty: float = 0.5  # share of the noise in a group's mean patch that counts in the last `mean_passes`
     mean_passes: int = 2
     overshoot: float = 0.15  # the result is moved on by this share of its way from the first stage's
+    half: "GroupSettings | None" = None  # of the picture of half the size, which comes first in white noise
 
     def __post_init__(self) -> None:
         least = {"first_stride": 1, "first_group": 2, "group": 1, "passes": 0, "matchings": 1, "grid_shift": 0}
@@ -182,12 +183,17 @@ class GroupSettings:
         return self.grid_shift * matching % self.stride_of(matching)
 
     @classmethod
-    def for_sigma(cls, sigma: float, channels: int = 1, **changes: Any) -> Self:
-        """The settings for noise of this deviation on the 0-255 scale, with some of them changed."""
+    def for_sigma(cls, sigma: float, channels: int = 1, *, halvings: int = 2, **changes: Any) -> Self:
+        """The settings for noise of this deviation on the 0-255 scale, with some of them changed.
+
+        halvings: for so many smaller pictures, too; each has half the noise of the one before.
+        """
         check_sigma(sigma)
         chosen = next(settings for highest, settings in _BY_SIGMA if sigma <= highest)
         if channels > 1:
             chosen = chosen | _COLOUR | {"guide_noise": COLOUR_GUIDE * chosen.get("guide_noise", cls.guide_noise)}
+        if halvings:
+            chosen = chosen | {"half": cls.for_sigma(sigma / 2, channels, halvings=halvings - 1, **changes)}
         return cls(**(chosen | changes))
 
 
@@ -195,10 +201,10 @@ COLOUR_GUIDE = 0.25  # of the noise put back to find groups: distances over thre
 
 _COLOUR = {"stride": 6, "window_radius": 19, "overshoot": 0.1}  # colour gains less by more than it costs
 _BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: what differs from the defaults
-    (7, {"window_radius": 23, "passes": 5, "guide_noise": 1.0, "noise_kept": 0.8}),
-    (12, {"window_radius": 23, "guide_noise": 1.0, "noise_kept": 0.8}),
-    (18, {"window_radius": 23, "guide_noise": 0.5, "noise_kept": 0.8}),
-    (35, {"window_radius": 21}),
+    (7, {"window_radius": 23, "passes": 5, "guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3}),
+    (12, {"window_radius": 23, "guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3}),
+    (18, {"window_radius": 23, "guide_noise": 0.5, "noise_kept": 0.8, "mean_passes": 3}),
+    (35, {"window_radius": 21, "mean_passes": 3}),
     (
         70,
         {"patch_size": 7, "stride": 6, "guide_noise": 0.1, "noise_kept": 0.7, "pilot_noise": 0.15, "overshoot": 0.1},
