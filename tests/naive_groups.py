@@ -111,14 +111,13 @@ def ridge_group(
     left: float,
     factors: Real | None = None,
     whitening: Array | None = None,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, float]:
     """One group: each denoised patch is the combination of all that is best for the pilot with the noise still there.
 
     noisy, current, pilot: (K, n), the group's patches. The combination is of the deviations from the group mean.
     strength: by what the power of that noise is taken for larger, in the patches and in their mean.
     factors: (K,), by what the noise of each patch is stronger. whitening: V (n, n); V times the pilot's patches decide
-    the combination. Returns the estimate, the same with the share `left` of all the noise, and the weights of their
-    patches (K,).
+    the combination. Returns the estimate, the same with the share `left` of all the noise, and the weight of both.
     """
     size, n = current.shape
     powers = np.ones(size) if factors is None else factors.astype(np.float64) ** 2
@@ -132,14 +131,13 @@ def ridge_group(
     combination = np.linalg.solve(gram + penalty * np.diag(powers), gram)
     mean_noise = strength[1] * n * (share * sigma) ** 2 * np.mean(powers) / size
     estimate = combination.T @ y + damped_mean(current, pilot, mean_noise)
-    risks = 1 / size + powers * np.diag(combination) / np.mean(powers)
-    weights = 1 / np.sqrt((1 + np.trace(gram / powers) / n / penalty) * risks)
-    return estimate, estimate + left / share * (current - estimate), weights
+    weight = 1 / np.sqrt(1 + np.trace(gram / powers) / n / penalty)
+    return estimate, estimate + left / share * (current - estimate), float(weight)
 
 
 def ridge_colours(
     noisy: Real, current: Real, pilot: Real, sigmas: Real, strength: tuple[float, float], left: float, faint: float
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, float]:
     """One group of three channels with white noise: `ridge_group` along the principal axes of the pilot's colours.
 
     noisy, current, pilot: (3, K, n). faint: an axis whose trace is below this share of its penalty has only the mean.
@@ -150,7 +148,7 @@ def ridge_colours(
     means = current.mean(axis=1, keepdims=True)
     p, y = (pilot - pilot.mean(axis=1, keepdims=True)) / units, (current - means) / units
     _, axes = np.linalg.eigh(np.einsum("aij,bij->ab", p, p))
-    clean, ratios, risks = np.zeros(y.shape), [], np.full(size, 1 / size)
+    clean, ratios = np.zeros(y.shape), []
     for axis in axes.T:
         turned = np.tensordot(axis, p, 1)
         gram = turned @ turned.T
@@ -158,13 +156,12 @@ def ridge_colours(
         combination = np.linalg.solve(gram + penalty * np.eye(len(gram)), gram)
         if np.trace(gram) > faint * penalty:
             clean += axis[:, None, None] * (combination.T @ np.tensordot(axis, y, 1))
-            risks += np.diag(combination) / 3
         ratios.append(np.trace(gram) / n / penalty)
     noise = [strength[1] * n * (share * sigma) ** 2 / size for share, sigma in zip(shares, sigmas, strict=True)]
     damped = [damped_mean(*known) for known in zip(current, pilot, noise, strict=True)]
     estimate = units * clean + np.array(damped)[:, None]
     remaining = estimate + (left / np.array(shares))[:, None, None] * (current - estimate)
-    return estimate, remaining, 1 / np.sqrt((1 + np.mean(ratios)) * risks)
+    return estimate, remaining, float(1 / np.sqrt(1 + np.mean(ratios)))
 
 
 def spread(weights: Real, side: int) -> Array:

@@ -244,13 +244,13 @@ def test_ridge_groups_is_the_definition(
     weights = np.zeros(pilot.size)
     for group in groups:
         patches = [naive.patches_at(picture, group, side) for picture in (noisy, current, pilot)]
-        levels = factors.ravel()[group] if uneven else None
+        own = factors.ravel()[group] if uneven else None
         matrix = white[: side**2, : side**2].T.astype(float) if white.size else None
-        known_here = sigma, strength, left, levels, matrix
-        estimate, remaining, own = naive.ridge_group(patches[0], patches[1], patches[2], *known_here)
-        naive.add_at(expected[0], own[:, None] * estimate, group)
-        naive.add_at(expected[1], own[:, None] * remaining, group)
-        np.add.at(weights, group, own)
+        known_here = sigma, strength, left, own, matrix
+        estimate, remaining, weight = naive.ridge_group(patches[0], patches[1], patches[2], *known_here)
+        naive.add_at(expected[0], weight * estimate, group)
+        naive.add_at(expected[1], weight * remaining, group)
+        np.add.at(weights, group, weight)
     np.testing.assert_allclose(sums[2].ravel(), weights, rtol=1e-3, atol=0)
     covered = naive.spread(weights.reshape(pilot.shape), side)
     np.testing.assert_allclose(sums[:2], expected, rtol=0, atol=0.01 * covered.max() + 2e-5 * sigma * covered.max())
@@ -291,10 +291,10 @@ def test_ridge_colours_is_the_definition(
             np.array([naive.patches_at(channel, group, side) for channel in picture])
             for picture in (noisy, current, pilot)
         )
-        estimate, remaining, own = naive.ridge_colours(y, x, p, sigmas, strength, left, float(kernels.FAINT))
-        for total, channel in zip(expected, (*estimate, *remaining), strict=True):
-            naive.add_at(total, own[:, None] * channel, group)
-        np.add.at(weights, group, own)
+        estimate, remaining, weight = naive.ridge_colours(y, x, p, sigmas, strength, left, float(kernels.FAINT))
+        for total, own in zip(expected, (*estimate, *remaining), strict=True):
+            naive.add_at(total, weight * own, group)
+        np.add.at(weights, group, weight)
     np.testing.assert_allclose(sums[6].ravel(), weights, rtol=1e-3, atol=0)
     covered = naive.spread(weights.reshape(10, 12), side)
     np.testing.assert_allclose(sums[:6], expected, rtol=0, atol=0.01 * covered.max())

@@ -136,14 +136,14 @@ def gather(flat, width, side, corners, first, patches):
 
 
 @compiled(fastmath=FAST)
-def scatter(patches, weights, width, side, corners, flat):
-    """Add the columns of `patches`, each times its weight, to the flat picture at their corners."""
+def scatter(patches, weight, width, side, corners, flat):
+    """Add weight times the columns of `patches` to the flat picture, each at its corner."""
     for i in range(side):
         for j in range(side):
             row = i * side + j
             offset = i * width + j
             for k in range(corners.size):
-                flat[np.uint64(corners[k] + offset)] += weights[k] * patches[row, k]
+                flat[np.uint64(corners[k] + offset)] += weight * patches[row, k]
 
 
 @compiled(fastmath=FAST)
@@ -260,7 +260,7 @@ def eliminate(system, rows):
 def combine(pilot, current, system, products, out):
     """out = Y P' S^-1 P of P, the pilot, and Y, current: (m, K); S the system (m, m). P becomes L^-1 P, S is used up.
 
-    With S = L D L' this is (Y Z') D^-1 Z, Z = L^-1 P; D is left on the diagonal. products: (m, m) is scratch.
+    With S = L D L' this is (Y Z') D^-1 Z, Z = L^-1 P. products: (m, m) is scratch.
     """
     eliminate(system, pilot)
     inner_products(pilot, current, False, products)
@@ -269,29 +269,6 @@ def combine(pilot, current, system, products, out):
         for j in range(len(products)):
             products[i, j] *= reciprocal
     multiply(products, 0, pilot, out)
-
-
-@compiled(fastmath=FAST)
-def add_risks(system, rows, risks):
-    """Add the diagonal of P' S^-1 P to `risks` (K,): of Z = L^-1 P and D that `combine` leaves in `rows` and S.
-
-    With S = P P' + c I and noise of power c in each patch, c times that is the expected squared error of its estimate.
-    """
-    for j in range(rows.shape[0]):
-        reciprocal = np.float32(1) / system[j, j]
-        for k in range(rows.shape[1]):
-            risks[k] += reciprocal * rows[j, k] * rows[j, k]
-
-
-@compiled(fastmath=FAST)
-def weigh(risks, share):
-    """Turn the risks of a group's patches into their weights, in place: share / sqrt(risk + 1 / K).
-
-    1 / K is the risk of the group's mean patch.
-    """
-    least = np.float32(1) / np.float32(risks.size)
-    for k in range(risks.size):
-        risks[k] = share / np.sqrt(risks[k] + least)
 
 
 @compiled(fastmath=FAST)
@@ -337,7 +314,6 @@ def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds
     patches = np.zeros((forward.shape[0], size), np.float32)
     codes = np.empty((size, thresholds.size), np.float32)
     estimates = np.empty((size, forward.shape[0]), np.float32)
-    own = np.empty(size, np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
         power = group_power(flat_factors, corners)
@@ -356,10 +332,10 @@ def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds
         codes[0, 0] = mean
         haar(codes, steps[::-1])
         multiply(codes.T, 0, backward, estimates)
-        own[:] = np.float32(1) / (np.float32(kept) * power)
-        scatter(estimates.T, own, width, side, corners, flat_total)
+        weight = np.float32(1) / (np.float32(kept) * power)
+        scatter(estimates.T, weight, width, side, corners, flat_total)
         for k in range(size):
-            flat_weights[corners[k]] += own[k]
+            flat_weights[corners[k]] += weight
 
 
 @compiled(fastmath=FAST)
@@ -409,8 +385,8 @@ def ridge_groups(
         Y D^-1 P' (P D^-1 P' + c n (t sigma)^2 I)^-1 P.
     whitening: V' (m, m), P is then V P, or (0, 0). m is n or the next multiple of 4.
     Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, both with the weight
-    1 / sqrt((1 + r) (q + 1 / K)), r the mean eigenvalue of P P' over the penalty, q of each patch by `add_risks`: what
-    is flat is known best, and what has many like it; and the weights to `weights` at the corners.
+    1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known best; and the weights to
+    `weights` at the corners.
     """
     width = current.shape[1]
     flat_noisy, flat_current, flat_pilot = noisy.ravel(), current.ravel(), pilot.ravel()
@@ -424,7 +400,6 @@ def ridge_groups(
     system, products = np.empty((m, m), np.float32), np.empty((m, m), np.float32)
     clean = np.empty((m, size), np.float32)
     weighted = np.empty((2 * m, size), np.float32) if flat_factors.size else patches
-    own = np.empty(size, np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
         gather(flat_pilot, width, side, corners, 0, patches)
@@ -453,19 +428,16 @@ def ridge_groups(
             system[j, j] += penalty
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
         combine(patches[:m], weighted[m:], system, products, clean)
-        own[:] = 0
-        add_risks(system, patches[:m], own)
-        weigh(own, share)
         damp_mean(means, n, strength[1] * power / np.float32(size))
         kept = noise_kept / t
         for j in range(n):
             for k in range(size):
                 clean[j, k] += means[j]
                 patches[j, k] = clean[j, k] + kept * (patches[m + j, k] + means[m + j] - clean[j, k])
-        scatter(clean, own, width, side, corners, flat_estimate)
-        scatter(patches, own, width, side, corners, flat_remaining)
+        scatter(clean, share, width, side, corners, flat_estimate)
+        scatter(patches, share, width, side, corners, flat_remaining)
         for k in range(size):
-            flat_weights[corners[k]] += own[k]
+            flat_weights[corners[k]] += share
 
 
 @compiled(fastmath=FAST)
@@ -531,10 +503,10 @@ def gather_colours(noisy, current, pilot, corners, side, sigmas, patches, means,
 
 
 @compiled(fastmath=FAST)
-def combine_axis(patches, axis, penalty, n, turned, system, products, combined, colours, risks):
+def combine_axis(patches, axis, penalty, n, turned, system, products, combined, colours):
     """Add to `colours` (3, m, K) Y P' (P P' + penalty I)^-1 P of the patches (3, 2 m, K) along an axis (3,).
 
-    turned: (2 m, K), system and products: (m, m), and combined: (m, K) are scratch. For risks (K,) see `add_risks`.
+    turned: (2 m, K), system and products: (m, m), and combined: (m, K) are scratch.
     """
     a, b, c = np.float32(axis[0]), np.float32(axis[1]), np.float32(axis[2])
     for j in range(turned.shape[0]):
@@ -545,7 +517,6 @@ def combine_axis(patches, axis, penalty, n, turned, system, products, combined, 
     for j in range(m):
         system[j, j] += penalty
     combine(turned[:m], turned[m:], system, products, combined)
-    add_risks(system, turned[:m], risks)
     for j in range(n):
         for k in range(turned.shape[1]):
             colours[0, j, k] += a * combined[j, k]
@@ -555,7 +526,7 @@ def combine_axis(patches, axis, penalty, n, turned, system, products, combined, 
 
 @compiled(fastmath=FAST)
 def scatter_colours(
-    colours, patches, means, mean_noise, shares, sigmas, noise_kept, weights, side, corners, estimate, remaining
+    colours, patches, means, mean_noise, shares, sigmas, noise_kept, weight, side, corners, estimate, remaining
 ):
     """Add the denoised patches of all channels, and the same with the noise that is kept; the arrays are used up.
 
@@ -573,9 +544,9 @@ def scatter_colours(
             for k in range(corners.size):
                 clean[j, k] = sigma * clean[j, k] + mean
                 own[j, k] = clean[j, k] + kept * (sigma * own[m + j, k] + own_mean - clean[j, k])
-        scatter(clean, weights, width, side, corners, estimate[channel].ravel())
+        scatter(clean, weight, width, side, corners, estimate[channel].ravel())
         if len(remaining):
-            scatter(own, weights, width, side, corners, remaining[channel].ravel())
+            scatter(own, weight, width, side, corners, remaining[channel].ravel())
 
 
 @compiled(fastmath=FAST)
@@ -586,7 +557,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
     sigmas: (3,); strength: as there. In units of the noise the channels are turned to the principal axes of the pilot's
     patches, worked on one by one, and turned back. Where P P' has a trace below FAINT times the penalty, only the group
     mean is kept: it would be damped to nearly nothing.
-    All channels have the weight 1 / sqrt((1 + r) (q + 1 / K)), r and q the means over the axes.
+    All channels have the weight 1 / sqrt(1 + r), r the mean over the axes.
     """
     n = side * side
     m = (n + 3) // 4 * 4
@@ -599,7 +570,6 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
     system, products = np.empty((m, m), np.float32), np.empty((m, m), np.float32)
     combined = np.empty((m, size), np.float32)
     colours = np.empty((3, m, size), np.float32)
-    own = np.empty(size, np.float32)
     flat_weights = weights.ravel()
     for g in range(groups.shape[0]):
         corners = groups[g]
@@ -608,7 +578,6 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
         colour_moments(patches, m, moments)
         principal_axes(moments, axes)
         colours[:] = 0
-        own[:] = 0
         excess = np.float32(0)
         for i in range(3):
             power = np.float32(0)
@@ -618,10 +587,9 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
             penalty = max(strength[0] * np.float32(n) * power, LEAST_RIDGE * trace)
             excess += trace / (np.float32(3 * n) * penalty)
             if trace > FAINT * penalty:
-                combine_axis(patches, axes[:, i], penalty, n, turned, system, products, combined, colours, own)
-        own /= np.float32(3)
-        weigh(own, np.float32(1) / np.sqrt(np.float32(1) + excess))
-        known = means, strength[1], shares, sigmas, noise_kept, own, side, corners
+                combine_axis(patches, axes[:, i], penalty, n, turned, system, products, combined, colours)
+        weight = np.float32(1) / np.sqrt(np.float32(1) + excess)
+        known = means, strength[1], shares, sigmas, noise_kept, weight, side, corners
         scatter_colours(colours, patches, *known, estimate, remaining)
         for k in range(size):
-            flat_weights[corners[k]] += own[k]
+            flat_weights[corners[k]] += weight
