@@ -39,18 +39,22 @@ def smallest(values: Real, wanted: int) -> list[int]:
     return sorted(np.argsort(values, kind="stable")[:wanted].tolist())
 
 
-def similar(guide: Real, row: int, column: int, side: int, radius: int, wanted: int) -> list[int]:
+def similar(guide: Real, row: int, column: int, side: int, places: tuple[int, int, int], wanted: int) -> list[int]:
     """Corners of the `wanted` patches most like the one at (row, column): itself, then by distance, then by corner.
 
-    guide: (channels, height, width); the distance is over all channels.
+    guide: (channels, height, width); the distance is over all channels. places: (radius, near, step): patches begin at
+    most `radius` rows and columns away, and those more than `near` away both multiples of `step`.
     """
     _, height, width = guide.shape
+    radius, near, step = places
     own = guide[:, row : row + side, column : column + side]
     found = []
     for y in range(max(row - radius, 0), min(row + radius, height - side) + 1):
         for x in range(max(column - radius, 0), min(column + radius, width - side) + 1):
-            distance = float(np.sum((guide[:, y : y + side, x : x + side] - own) ** 2))
-            found.append((-1.0 if (y, x) == (row, column) else distance, y * width + x))
+            down, right = abs(y - row), abs(x - column)
+            if max(down, right) <= near or (down % step == 0 and right % step == 0):
+                distance = float(np.sum((guide[:, y : y + side, x : x + side] - own) ** 2))
+                found.append((-1.0 if (y, x) == (row, column) else distance, y * width + x))
     return sorted(corner for _, corner in sorted(found)[:wanted])
 
 

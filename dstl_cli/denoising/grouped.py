@@ -7,6 +7,7 @@ Where noise is white, the picture of half the size comes first: pilot and result
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, whe
 PILOT_SHARE, PILOT_WEIGHT = 0.7, 0.5  # of the lower frequencies of half the size, in white noise, for the pilot ...
 RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT = 0.3, 1.0, 0.7  # ... and for the result, the lowest most
 COARSE_STRIDE = 2  # one in four patches at coarser scales
+NOTHING = np.empty((0, 0), np.float32)
 FLAT = 1.02  # deviations of coefficients that differ by less are the same
 # Processor time of a reference patch, for the progress, in units in which a pass on patches of p x p takes p^3.
 MATCHING_COST, THRESHOLD_COST, COARSE_COST = 120.0, 85.0, 17.0
@@ -59,7 +61,14 @@ class ReferenceGrid:
     stride: int
     shift: int
     radius: int
+    near: int
+    far_step: int
     group: int
+
+    @property
+    def offsets(self) -> Index:
+        """Where similar patches are looked for: rows and columns from the reference, (N, 2), row by row."""
+        return offsets_within(self.radius, self.near, self.far_step)
 
     def tiles(self, shape: tuple[int, int]) -> TileGrid:
         """The reference patches of a picture of this shape, cut into tiles."""
@@ -322,7 +331,7 @@ def ridge_pass(
     """A better estimate, and the same with some of the noise still in it.
 
     planes: noisy, current (noisy after the passes before, with the noise they left), the estimate so far, and where the
-    noise follows the brightness the luminance.
+    noise follows the brightness the luminance. Where no noise is left, the second is the estimate too.
     """
     from dstl_cli.patches.kernels.grouped import ridge_groups
 
@@ -334,11 +343,11 @@ def ridge_pass(
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot, *levels = parts
-        factors = patch_factors(levels, side, noise)
-        ridge_groups(noisy, current, pilot, factors, corners, side, white, deviation, strength, left, *sums)
+        known = patch_factors(levels, side, noise), corners, side, white, deviation, strength, left
+        ridge_groups(noisy, current, pilot, *known, sums[0], sums[1] if left else NOTHING, sums[-1])
 
-    estimate, remaining = _average(_common(planes), groups, 2, run, execution)
-    return estimate, remaining
+    found = _average(_common(planes), groups, 2 if left else 1, run, execution)
+    return found[0], found[-1]
 
 
 def _strength(removal: Removal) -> tuple[Array32, np.float32]:
@@ -440,7 +449,7 @@ def levels_for(noise: ChannelNoise, luminance: Plane) -> list[Plane]:
 def patch_factors(levels: list[Floats], side: int, noise: ChannelNoise) -> Array32:
     """By what the noise of the patch at each corner is stronger, (h, w), from the luminance; (0, 0) without it."""
     if not levels:
-        return np.empty((0, 0), np.float32)
+        return NOTHING
     means = spread(levels[0][::-1, ::-1], side)[::-1, ::-1] / levels[0].dtype.type(side * side)
     factors = noise.level_factors(means.ravel())
     assert factors is not None
@@ -450,14 +459,14 @@ def patch_factors(levels: list[Floats], side: int, noise: ChannelNoise) -> Array
 def whitening(side: int, noise: ChannelNoise) -> Array32:
     """V' with V = d diag(1 / d_k) C: the DCT C of a patch with all its coefficients' noise d_k the same; (0, 0) if so.
 
-    d: deviation of a pixel; with zeros up to a multiple of 4.
+    d: deviation of a pixel; with zeros up to a multiple of 16.
     """
     n = side * side
     rows = dct_matrix(side)
     deviations = noise.deviations(rows)
     if deviations.max() < FLAT * deviations.min():
-        return np.empty((0, 0), np.float32)
-    matrix = np.zeros((_whole_fours(n),) * 2, np.float32)
+        return NOTHING
+    matrix = np.zeros((_whole_sixteens(n),) * 2, np.float32)
     matrix[:n, :n] = (noise.deviation() / deviations[:, None] * rows).T
     return matrix
 
@@ -472,22 +481,22 @@ def stabilised(guides: list[Plane], noise: ChannelNoise) -> list[Plane]:
 def patch_coder(transform: Transform, noise: ChannelNoise) -> tuple[Array32, Array32, Array]:
     """Matrices that take patches as rows to codes, (n, m), and back, (m, n), and the noise of each code, (m,).
 
-    Code 0 is the orthonormal mean. Zeros make n and m multiples of 4.
+    Code 0 is the orthonormal mean. Zeros make n and m multiples of 16.
     """
     frame = Frame.of(transform)
     n = frame.patch_size**2
     mean = np.full((1, n), 1 / frame.patch_size)
     rows = np.concatenate((mean, frame.forward))
-    size, codes = _whole_fours(n), _whole_fours(len(rows))
+    size, codes = _whole_sixteens(n), _whole_sixteens(len(rows))
     forward, backward = np.zeros((size, codes), np.float32), np.zeros((codes, size), np.float32)
     forward[:n, : len(rows)] = rows.T
     backward[: len(rows), :n] = np.concatenate((mean.T, frame.backward), axis=1).T
     return forward, backward, np.append(noise.deviations(rows), np.zeros(codes - len(rows)))
 
 
-def _whole_fours(count: int) -> int:
-    """The next multiple of 4."""
-    return -(-count // 4) * 4
+def _whole_sixteens(count: int) -> int:
+    """The next multiple of 16."""
+    return -(-count // 16) * 16
 
 
 def find_groups(guides: list[Plane], grid: ReferenceGrid, execution: Execution) -> Groups:
@@ -502,7 +511,7 @@ def find_groups(guides: list[Plane], grid: ReferenceGrid, execution: Execution) 
     def run(tile: Tile) -> Corners:
         corners = np.empty((tile.rows.size * tile.columns.size, grid.group), dtype=np.int32)
         windows = np.stack([guide.window(tile.box) for guide in guides])
-        match(windows, tile.rows, tile.columns, grid.patch_size, grid.radius, corners)
+        match(windows, tile.rows, tile.columns, grid.patch_size, grid.offsets, corners)
         fits = windows[0].size <= np.iinfo(np.uint16).max
         return corners.astype(np.uint16) if fits else corners
 
@@ -543,25 +552,38 @@ def spread(weights: Floats, side: int) -> Floats:
 
 def reference_grids(shape: tuple[int, int], first_side: int, settings: GroupSettings) -> list[ReferenceGrid]:
     """The grid of the first stage and those of the passes that look for groups, for a picture of this shape."""
-    radius = settings.window_radius
-    first = _room(shape, first_side, settings.first_radius, settings.first_group)
+    places = settings.window_radius, settings.near_radius, settings.far_step
+    first_places = settings.first_radius, *places[1:]
+    first = room(shape, first_side, offsets_within(*first_places), settings.first_group)
     power_of_two = 1 << (first.bit_length() - 1)
-    return [ReferenceGrid(first_side, settings.first_stride, 0, settings.first_radius, power_of_two)] + [
+    return [ReferenceGrid(first_side, settings.first_stride, 0, *first_places, power_of_two)] + [
         ReferenceGrid(
             side := settings.patch_size_of(number),
             settings.stride_of(number),
             settings.shift_of(number),
-            radius,
-            _room(shape, side, radius, settings.group),
+            *places,
+            room(shape, side, offsets_within(*places), settings.group),
         )
         for number in range(min(settings.matchings, settings.passes))
     ]
 
 
-def _room(shape: tuple[int, int], side: int, radius: int, wanted: int) -> int:
-    """How many patches a group can have, at most the wanted number: those in reach of the patch in a corner."""
-    rows, columns = (min(radius + 1, length - side + 1) for length in shape)
-    return min(wanted, rows * columns)
+@lru_cache
+def offsets_within(radius: int, near: int, far_step: int) -> Index:
+    """Rows and columns from the reference, (N, 2), row by row, up to `radius` away: all of those up to `near` away.
+
+    Of those further away only rows and columns that are multiples of `far_step`.
+    """
+    places = np.arange(-radius, radius + 1)
+    offsets = np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1).reshape(-1, 2)
+    wanted = (abs(offsets) <= near).all(axis=1) | (offsets % far_step == 0).all(axis=1)
+    return np.asarray(offsets[wanted])
+
+
+def room(shape: tuple[int, int], side: int, offsets: Index, wanted: int) -> int:
+    """How many patches a group can have, at most the wanted number: those that the patch in a corner finds."""
+    within = (offsets >= 0).all(axis=1) & (offsets <= np.subtract(shape, side)).all(axis=1)
+    return min(wanted, int(np.count_nonzero(within)))
 
 
 def _blend(first: Plane, second: Plane, share: float) -> Plane:
