@@ -204,12 +204,18 @@ class GroupSettings:
 LITTLE_NOISE = 12  # up to this deviation colour has one pass less, and smaller groups
 COLOUR_GUIDE = 0.25  # of the noise put back to find groups: distances over three channels hide less of it
 
-_COLOUR = {"stride": 6, "near_radius": 9, "overshoot": 0.1}  # colour gains less by more than it costs
+_COLOUR = {
+    "stride": 6,
+    "window_radius": 30,
+    "near_radius": 9,
+    "overshoot": 0.1,
+}  # colour gains less by more than it costs
+_CLOSE = {"window_radius": 28, "near_radius": 19}
 _BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: what differs from the defaults
-    (7, {"passes": 5, "guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3}),
-    (12, {"guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3}),
-    (18, {"guide_noise": 0.5, "noise_kept": 0.8, "mean_passes": 3}),
-    (35, {"mean_passes": 3}),
+    (7, {"passes": 5, "guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
+    (12, {"guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
+    (18, {"guide_noise": 0.5, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
+    (35, {"mean_passes": 3, **_CLOSE}),
     (
         70,
         {"patch_size": 7, "stride": 6, "guide_noise": 0.1, "noise_kept": 0.7, "pilot_noise": 0.15, "overshoot": 0.1},
