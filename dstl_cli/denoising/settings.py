@@ -204,12 +204,12 @@ class GroupSettings:
 LITTLE_NOISE = 12  # up to this deviation colour has one pass less, and smaller groups
 COLOUR_GUIDE = 0.25  # of the noise put back to find groups: distances over three channels hide less of it
 
-_COLOUR = {
+_COLOUR = {  # colour gains less by more than it costs
     "stride": 6,
-    "window_radius": 30,
+    "window_radius": GroupSettings.window_radius,
     "near_radius": 9,
     "overshoot": 0.1,
-}  # colour gains less by more than it costs
+}
 _CLOSE = {"window_radius": 28, "near_radius": 19}
 _BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: what differs from the defaults
     (7, {"passes": 5, "guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
