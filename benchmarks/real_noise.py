@@ -31,7 +31,7 @@ from dstl_cli.noise.blind import NO_HINTS, Hints
 from dstl_cli.noise.model import NoiseModel, SpectralChannel, SpectralNoise
 from dstl_cli.noise.synthetic import add_noise, add_poisson_noise, photograph
 from dstl_cli.picture.read import read_picture
-from dstl_cli.run.files import hints_of
+from dstl_cli.run.pages import hints_of
 from dstl_cli.transforms.ready import ready_transform
 
 Pixels = NDArray[Any]

@@ -31,10 +31,15 @@ class Interrupted(DstlError):
 
 @contextmanager
 def refusals(name: str, failure: str) -> Iterator[None]:
-    """What the numerics refuse, or have no room for, as a sentence about `name`."""
+    """What the numerics refuse, have no room for, or stumble over, as a sentence about `name`."""
     try:
         yield
     except ValueError as error:
         raise DstlError(f"{name} {failure}: {error}") from error
     except MemoryError as error:
         raise DstlError(f"{name} does not fit into memory; crop it or close other programs.") from error
+    except DstlError:
+        raise
+    except Exception as error:  # what nobody foresaw costs one file, and never the others of a folder
+        what = " ".join(f"{type(error).__name__} {error}".split())
+        raise DstlError(f"{name} {failure}: something unforeseen happened ({what}); please report it.") from error

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dstl_cli.base.arrays import Arrays
+from dstl_cli.base.regular import open_regular
 
 
 class NotAnArchive(ValueError):
@@ -18,7 +19,7 @@ class NotAnArchive(ValueError):
 @contextmanager
 def open_archive(path: Path) -> Iterator[Any]:
     """The entries of a `.npz` file; NotAnArchive for any other file."""
-    with path.open("rb") as stream:  # opened here: numpy would leave a broken archive open
+    with open_regular(path) as stream:  # opened here: numpy would leave a broken archive open
         if not zipfile.is_zipfile(stream):
             raise NotAnArchive("it is no .npz archive")
         stream.seek(0)

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all, even when the process is killed."""
+"""Files, and folders that are one picture, that appear complete or not at all, even when the process is killed."""
 
 import contextlib
 import errno
@@ -6,7 +6,9 @@ import io
 import os
 import re
 import secrets
+import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +22,11 @@ if sys.platform != "win32":  # there an open file cannot be deleted, which prote
 
 TEMPORARY_SUFFIX = ".dstl-tmp"
 _TEMPORARY_NAME = re.compile(r"\..*\.(\d+)-[0-9a-f]{16}" + re.escape(TEMPORARY_SUFFIX), re.DOTALL)
+_OF_ALL_RUNS = f".0-{0:016x}{TEMPORARY_SUFFIX}"  # where the name of a claim ends: no process has this number
+_UNSEEN, _TAKEN = -1, -2  # in place of the number of a claim's open file
+_WAITING = 0.2  # seconds between two looks at a claim of another run
 _LONGEST_NAME = 255
+_KEEP_BOTH, _EXCHANGE = 1, 2  # flags of Linux' renameat2
 _unfinished: set[Path] = set()  # temporary files of this process, from before they are made until they are gone
 # What disks without hard links or exclusive renames answer.
 _UNSUPPORTED = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
@@ -43,17 +49,17 @@ def atomic_output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
     if os.path.exists(path) and not os.path.isfile(path):
         buffer = io.BytesIO()
         yield buffer
-        with _writing_errors(path), path.open("wb") as device:
+        with writing_errors(path), path.open("wb") as device:
             device.write(buffer.getbuffer())
         return
-    with _writing_errors(path):
+    with writing_errors(path):
         if not overwrite and os.path.lexists(path):
             raise FileExistsError
     temporary, stream = _create_temporary(path)
     try:
         try:
             yield stream
-            with _writing_errors(path):
+            with writing_errors(path):
                 stream.flush()
                 os.fsync(stream.fileno())
             if sys.platform != "win32":  # still locked, so that nobody takes it for a leftover
@@ -67,6 +73,81 @@ def atomic_output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
         _remove(temporary)
 
 
+@contextmanager
+def atomic_folder(path: Path, *, overwrite: bool = True) -> Iterator[Path]:
+    """Make a temporary folder beside `path` that takes its place when the block ends without an error.
+
+    What is promised is what `atomic_output` promises. An old folder is exchanged for the new one in one step where the
+    system can do that; elsewhere, for a moment, neither is there.
+    """
+    path = Path(path)
+    with writing_errors(path):
+        if not overwrite and os.path.lexists(path):
+            raise FileExistsError
+    temporary, handle = _create_temporary_folder(path)
+    try:
+        try:
+            yield temporary
+            with writing_errors(path):
+                _sync_tree(temporary)
+                if overwrite and os.path.lexists(path):
+                    _replace_folder(temporary, path)
+                else:
+                    _put_in_place(temporary, path, overwrite=False)
+        finally:
+            if handle is not None:
+                os.close(handle)
+    finally:
+        _remove(temporary)
+
+
+@contextmanager
+def claim(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Keep other runs from working on the same output: whether none does, which stays so while the block runs.
+
+    A claim is a temporary file that has one name for all runs and is locked by the one that works. A process that ends,
+    however it does, holds no lock: what it leaves is taken over, or removed as any leftover. Where files cannot be
+    locked, or none can be made, nobody else is seen. wait: until the other run is done with it.
+    """
+    mark = _temporary_beside(path, _OF_ALL_RUNS)
+    handle = _claimed(mark)
+    while handle == _TAKEN and wait:
+        time.sleep(_WAITING)
+        handle = _claimed(mark)
+    try:
+        yield handle != _TAKEN
+    finally:
+        if handle >= 0:
+            _remove(mark)
+            os.close(handle)
+
+
+def _claimed(mark: Path) -> int:
+    """The open file of a claim that is ours now, or _TAKEN, or _UNSEEN."""
+    while sys.platform != "win32":
+        try:
+            handle = os.open(mark, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except OSError:
+            return _UNSEEN
+        try:
+            locked, linked = _lock(handle), os.fstat(handle).st_nlink > 0
+            if locked and linked:
+                _unfinished.add(mark)
+                return handle
+        except BaseException as error:  # an interrupt too: nobody may have it yet, or another run
+            os.close(handle)
+            _remove_if_stale(mark, 0)
+            if isinstance(error, OSError):
+                return _UNSEEN
+            raise
+        if locked is None:
+            _remove(mark)
+        os.close(handle)
+        if not locked:
+            return _UNSEEN if locked is None else _TAKEN
+    return _UNSEEN
+
+
 def remove_unfinished() -> None:
     """Remove what an interrupt left that came between two steps of `atomic_output`."""
     for temporary in tuple(_unfinished):
@@ -75,12 +156,15 @@ def remove_unfinished() -> None:
 
 def _remove(temporary: Path) -> None:
     with contextlib.suppress(OSError):  # already renamed, or a leftover that the next run removes
-        temporary.unlink()
+        if temporary.is_dir() and not temporary.is_symlink():
+            shutil.rmtree(temporary)
+        else:
+            temporary.unlink()
     _unfinished.discard(temporary)
 
 
 def remove_stale_temporaries(folder: Path) -> int:
-    """Delete the temporary files that killed dstl processes left in a folder; return how many.
+    """Delete the temporary files and folders that killed dstl processes left in a folder; return how many.
 
     Files that a living process is still writing are locked by it and stay.
     """
@@ -109,7 +193,7 @@ class _OutputFile(io.FileIO):
         self._path = path
 
     def write(self, data: Any, /) -> int:
-        with _writing_errors(self._path):
+        with writing_errors(self._path):
             return super().write(data)
 
 
@@ -117,11 +201,8 @@ def _create_temporary(path: Path) -> tuple[Path, BinaryIO]:
     """Create and lock a temporary file beside a path, with the permissions of a normal new file."""
     flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     while True:
-        tail = f".{os.getpid()}-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-        stem = os.fsencode(path.name)[: _LONGEST_NAME - len(tail) - 1]
-        temporary = path.with_name("." + os.fsdecode(stem).encode("utf-8", "ignore").decode() + tail)
-        with _writing_errors(path):
-            _unfinished.add(temporary)
+        temporary = _temporary_name(path)
+        with writing_errors(path):
             handle = os.open(temporary, flags, 0o666)
             try:
                 if _lock(handle) is not False and os.fstat(handle).st_nlink > 0:
@@ -131,6 +212,41 @@ def _create_temporary(path: Path) -> tuple[Path, BinaryIO]:
                 os.close(handle)
                 raise
             os.close(handle)  # someone tidying the folder was quicker than our lock
+
+
+def _create_temporary_folder(path: Path) -> tuple[Path, int | None]:
+    """Create a temporary folder beside a path, and lock it: what holds the lock, where folders can be locked."""
+    while True:
+        temporary = _temporary_name(path)
+        with writing_errors(path):
+            temporary.mkdir()
+            if sys.platform == "win32":
+                return temporary, None
+            handle = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if _lock(handle) is not False and os.fstat(handle).st_nlink > 0:
+                return temporary, handle
+            os.close(handle)
+
+
+def _temporary_name(path: Path) -> Path:
+    """A new name beside a path, known as unfinished from now on."""
+    temporary = _temporary_beside(path, f".{os.getpid()}-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+    _unfinished.add(temporary)
+    return temporary
+
+
+def _temporary_beside(path: Path, tail: str) -> Path:
+    """The name of a temporary file beside a path, no longer than names may be."""
+    stem = os.fsencode(path.name)[: _LONGEST_NAME - len(tail) - 1]
+    return path.with_name("." + os.fsdecode(stem).encode("utf-8", "ignore").decode() + tail)
+
+
+def _sync_tree(folder: Path) -> None:
+    """Have everything below a folder on the disk."""
+    for here, _, names in os.walk(folder):
+        for name in names:
+            with open(Path(here) / name, "rb+") as stream:
+                os.fsync(stream.fileno())
 
 
 def _lock(handle: int) -> bool | None:
@@ -147,14 +263,18 @@ def _lock(handle: int) -> bool | None:
 def _remove_if_stale(temporary: Path, process: int) -> bool:
     """Delete one leftover unless its writer lives."""
     with contextlib.suppress(OSError):
-        if sys.platform == "win32":
+        if sys.platform == "win32":  # whose folders cannot be locked: they stay
             temporary.unlink()
             return True
-        with open(os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as leftover:
-            locked = _lock(leftover.fileno())
+        kind = os.O_RDONLY | os.O_DIRECTORY if temporary.is_dir() else os.O_RDWR
+        leftover = os.open(temporary, kind | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            locked = _lock(leftover)
             if locked or (locked is None and not _is_alive(process)):
-                temporary.unlink()
-                return True
+                _remove(temporary)
+                return not os.path.lexists(temporary)
+        finally:
+            os.close(leftover)
     return False
 
 
@@ -174,7 +294,7 @@ def _put_in_place(temporary: Path, path: Path, overwrite: bool) -> None:
     have neither hard links nor exclusive renames it is looked at and then taken: a file that another process makes in
     between is replaced.
     """
-    with _writing_errors(path):
+    with writing_errors(path):
         for give_name in () if overwrite else (os.link, _rename_exclusively):
             try:
                 give_name(temporary, path)
@@ -188,21 +308,43 @@ def _put_in_place(temporary: Path, path: Path, overwrite: bool) -> None:
 
 
 def _rename_exclusively(temporary: Path, path: Path) -> None:
-    """Rename the file in one step that fails if the new name exists, and where system or disk cannot do that."""
+    """Rename in one step that fails if the new name exists, and where system or disk cannot do that."""
     if sys.platform == "win32":  # whose rename is one
         os.rename(temporary, path)
         return
+    _rename_as(_KEEP_BOTH, temporary, path)
+
+
+def _rename_as(flag: int, temporary: Path, path: Path) -> None:
+    """Linux' renameat2 with a flag; an error where there is none."""
     import ctypes
 
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # Linux
-    here, no_replace = -100, 1
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    here = -100
     ctypes.set_errno(errno.ENOSYS)
-    if renameat2 is None or renameat2(here, os.fsencode(temporary), here, os.fsencode(path), no_replace) != 0:
+    if renameat2 is None or renameat2(here, os.fsencode(temporary), here, os.fsencode(path), flag) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
+def _replace_folder(temporary: Path, path: Path) -> None:
+    """Put a folder in the place of what is there, which has the temporary name then, or is gone."""
+    try:
+        _rename_as(_EXCHANGE, temporary, path)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        aside = _temporary_name(path)
+        os.rename(path, aside)
+        try:
+            os.rename(temporary, path)
+        except OSError:
+            os.rename(aside, path)
+            raise
+        _remove(aside)
+
+
 @contextmanager
-def _writing_errors(path: Path) -> Iterator[None]:
+def writing_errors(path: Path) -> Iterator[None]:
     """Turn whatever the system answers to an attempt to write a file into one sentence."""
     name, folder = display_name(path), display_name(path.parent)
     try:

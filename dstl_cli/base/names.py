@@ -3,7 +3,7 @@
 import os
 
 
-def display_name(path: str | os.PathLike[str]) -> str:
-    """A file name that is safe to print on one line."""
-    text = os.fspath(path)
+def display_name(path: object) -> str:
+    """The name of a file, a path or an address, that is safe to print on one line."""
+    text = os.fsdecode(path) if isinstance(path, bytes | os.PathLike) else str(path)
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -3,7 +3,6 @@
 import math
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,13 +63,10 @@ class Memory:
 
 
 def _on_disk(folder: Path, shape: tuple[int, int], dtype: Any) -> Any:
-    """An array in a file that goes with the last use of it, however the program ends."""
+    """An array in a file that goes with the last use of it, however the program ends; where it can, it has no name."""
     import numpy as np
 
-    handle, name = tempfile.mkstemp(prefix=".dstl-", suffix=".plane", dir=folder)
-    with os.fdopen(handle, "w+b") as stream:
-        if sys.platform != "win32":
-            os.unlink(name)
+    with tempfile.TemporaryFile(prefix=".dstl-", suffix=".plane", dir=folder) as stream:
         if hasattr(os, "posix_fallocate"):  # a disk that is full says so now, and not by ending the program later
             os.posix_fallocate(stream.fileno(), 0, max(1, math.prod(shape) * np.dtype(dtype).itemsize))
         return np.memmap(stream, dtype, "w+", shape=shape)

@@ -1,12 +1,8 @@
 """The `dstl` program: its commands, and the one place where errors become sentences and exit codes."""
 
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
-from types import FrameType
 from typing import Annotated, Any, cast
 
 import typer
@@ -14,9 +10,10 @@ import typer
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import when_compiling
 from dstl_cli.cli import denoise, evaluate, inspect, profile, reproduce, train
-from dstl_cli.cli.console import report_error
+from dstl_cli.cli.console import report_error, tell
 from dstl_cli.cli.options import Command, Group
 from dstl_cli.errors import DstlError, Interrupted, UsageProblem
+from dstl_cli.picture.decoding.asking import reading
 from dstl_cli.version import __version__
 
 WrongCall = cast(type[Exception], typer.BadParameter.__base__)  # the library's class of all wrong calls
@@ -34,7 +31,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"dstl {__version__}")
+        tell(f"dstl {__version__}")
         raise typer.Exit
 
 
@@ -48,7 +45,7 @@ def root(
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with what all commands share: how much it says, and Ctrl-C as an error of ours."""
+    """A command with what all commands share: how much it says, who decodes files, and Ctrl-C as an error of ours."""
 
     @wraps(command)
     def run(**options: Any) -> None:
@@ -57,7 +54,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         if not (options.get("quiet") or options.get("json")):
             when_compiling.append(lambda: report_error(COMPILING))
         try:
-            command(**options)
+            with reading(trusted=options.get("trust_files", False)):
+                command(**options)
         except KeyboardInterrupt:
             from dstl_cli.base.atomic import remove_unfinished
 
@@ -81,8 +79,7 @@ def main() -> None:
     """Run the program; every failure ends in one sentence and its exit code."""
     debug = "--debug" in sys.argv
     try:
-        with _ended_as_by_ctrl_c():
-            code = app(prog_name="dstl", standalone_mode=False)
+        code = app(prog_name="dstl", standalone_mode=False)
         if code == Interrupted.exit_code:  # what the library makes of Ctrl-C while it reads the options
             raise Interrupted
     except WrongCall as error:
@@ -112,24 +109,3 @@ def _what_is_wrong(error: Any) -> str:
         what, mark, guess = text.partition(". Did you mean ")
         text = f"{what} (did you mean {guess})" if mark else text
     return f"{text}; see {path} --help."
-
-
-@contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """SIGTERM and SIGHUP do what SIGINT does, so that nothing half-written stays; where ignored, they stay ignored."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        on_ctrl_c = signal.getsignal(signal.SIGINT)
-        (on_ctrl_c if callable(on_ctrl_c) else signal.default_int_handler)(number, frame)
-
-    changed = []
-    if threading.current_thread() is threading.main_thread():
-        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        changed = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-    try:
-        for number in changed:
-            signal.signal(number, end)
-        yield
-    finally:
-        for number in changed:
-            signal.signal(number, signal.SIG_DFL)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress
 
 if TYPE_CHECKING:
@@ -13,11 +14,49 @@ if TYPE_CHECKING:
 NAMES = ("image", "method", "channel")  # columns of words
 
 
+_lost: list[OSError] = []  # why stdout does not take what is said
+
+
 def report_error(sentence: str) -> None:
     """One sentence on stderr; dropped where that is closed, full or hung up."""
+    tell(f"dstl: {sentence}", to_stderr=True)
+
+
+def tell(line: str, *, to_stderr: bool = False) -> None:
+    """A line on stdout or stderr, without control characters, which file names may have."""
+    with _dropped_on_errors() if to_stderr else _said():
+        stream = sys.stderr if to_stderr else sys.stdout
+        if stream is not None:  # print would take stdout
+            print(display_name(line), file=stream, flush=True)
+
+
+@contextmanager
+def _dropped_on_errors() -> Iterator[None]:
+    """Nobody can be told that stderr is lost."""
     with suppress(OSError, ValueError):
-        if sys.stderr is not None:  # print would take stdout
-            print(f"dstl: {sentence}", file=sys.stderr)
+        yield
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """What stdout does not take is dropped and remembered, and the work goes on; where nobody listens, it ends."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _lost.append(error)
+
+
+def why_output_is_lost() -> str | None:
+    """Why something that was said did not get to stdout: empty where nobody listens any more; None where all did."""
+    try:
+        with _said():
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except (BrokenPipeError, ValueError):  # closed by whoever reads it, or in the program
+        return ""
+    return str(_lost[0].strerror or _lost[0]) if _lost else None
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -27,7 +66,8 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def say(sentence: str) -> None:
     """A sentence about a table on stdout, broken between words where the terminal ends."""
-    _stdout().print(sentence, markup=False)
+    with _said():
+        _stdout().print(display_name(sentence), markup=False)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, totals: int = 0) -> None:
@@ -41,8 +81,10 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, total
         table.add_column(heading, justify="left" if heading in NAMES else "right", no_wrap=True)
     cells = list(rows)
     for number, row in enumerate(cells):
-        table.add_row(*map(Text, row), style="bold" if number >= len(cells) - totals else None)
-    _stdout().print(table)
+        style = "bold" if number >= len(cells) - totals else None
+        table.add_row(*(Text(display_name(cell)) for cell in row), style=style)
+    with _said():
+        _stdout().print(table)
 
 
 def _stdout() -> "Console":
@@ -60,7 +102,9 @@ def print_json(command: str, **parts: Any) -> None:
     """The one JSON document of a command, on stdout."""
     from dstl_cli.report.tables import to_json
 
-    print(to_json(command, **parts), flush=True)
+    document = to_json(command, **parts)
+    with _said():
+        print(document, flush=True)
 
 
 @contextmanager

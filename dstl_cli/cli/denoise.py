@@ -1,6 +1,7 @@
 """`dstl denoise`: pictures in, denoised pictures out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,21 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dstl_cli.base.addresses import place_of
 from dstl_cli.base.checks import NAN_CHOICES
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
-from dstl_cli.cli.console import print_json, progress_bar, report_error
+from dstl_cli.cli.console import print_json, progress_bar, report_error, tell
 from dstl_cli.cli.options import EVERYDAY, FILES, LEARNING, OUTPUT, option, setting, setting_option, with_settings
 from dstl_cli.denoising.qualities import QUALITIES
 from dstl_cli.errors import UsageProblem
 from dstl_cli.learning.methods import METHODS
+from dstl_cli.picture.formats import holds_pictures
 
 if TYPE_CHECKING:
-    from dstl_cli.denoising.pipeline import DenoiseRecord
+    from dstl_cli.base.shards import Shard
     from dstl_cli.denoising.survey import Request
-    from dstl_cli.noise.model import NoiseModel
     from dstl_cli.pixels.planes import Box
-    from dstl_cli.run.files import DenoisedFile, DenoiseRun
+    from dstl_cli.run.files import DenoisedFile, DenoiseRun, FirstPage
+    from dstl_cli.run.noise import NoiseFile
 
 QUALITY_HELP = f"How much work it may be. {options.in_words(entry for entry in QUALITIES if not entry.preset)}"
 JPEG_HELP = "Quality of JPEG outputs (no effect on others); colours: 4:4:4 from 90 on, 4:2:0 below."
@@ -72,9 +75,12 @@ def denoise(
         str, option(EVERYDAY, "NaN and infinite pixels: refuse such files, or keep the pixels.", metavar=NAN_METAVAR)
     ] = "refuse",
     compare: Annotated[
-        Path | None, option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.")
+        str | None,
+        option(EVERYDAY, "Also write noisy, denoised and residual side by side: a file or a folder.", metavar="PATH"),
     ] = None,
-    residual: Annotated[Path | None, option(EVERYDAY, "Also write what was removed: a file or a folder.")] = None,
+    residual: Annotated[
+        str | None, option(EVERYDAY, "Also write what was removed: a file or a folder.", metavar="PATH")
+    ] = None,
     crop: Annotated[
         str | None, option(EVERYDAY, "Denoise and write this part only, as it is in the whole.", metavar="X,Y,W,H")
     ] = None,
@@ -107,11 +113,14 @@ def denoise(
     jobs: options.Jobs = None,
     max_memory: options.MaxMemory = None,
     scratch: options.Scratch = None,
+    scheduler: options.Scheduler = None,
+    shard: options.ShardOf = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     verbose: Annotated[
         bool, option(OUTPUT, "Show the learning, iteration by iteration (and with --json the plan).", "--verbose", "-v")
     ] = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Denoise pictures; depth, colour, alpha, profile and pages stay as they are.
@@ -121,16 +130,20 @@ def denoise(
     given = {"method": method, "canonical": canonical, **settings, "seed": seed}
     preset = given.pop("preset")
     name = options.chosen_quality(quality, preset)
+    chosen_shard = options.parse_shard(shard)
     known, keep_invalid = options.chosen_noise(sigma, noise), options.parse_nan(nan)
     part = options.parse_crop(crop)
     if preview is not None:
         no_run: dict[str, object] = {"--output": output, "--residual": residual, "--compare": compare}
         no_run |= {"--save-transform": save_transform, "--resume": resume, "--dry-run": dry_run, "--strip": strip}
         no_run |= {"--jpeg-quality": jpeg_quality, "--nan": keep_invalid}
+        no_run |= {"--scheduler": scheduler, "--shard": shard}
         no_run |= {"--suffix": suffix != "_denoised", "--strength": strength != 1, "--recursive": recursive}
         _check_preview(preview, inputs, part, no_run | {"--json": json, "--verbose": verbose}, force=force)
     if not suffix or "/" in suffix or "\\" in suffix:
         raise UsageProblem(f"--suffix is a piece of a file name such as _denoised, not {suffix!r}.")
+    if scheduler is not None and ("-" in (output, *inputs) or save_transform is not None):
+        raise UsageProblem("--scheduler works on files and keeps no transform; leave out - and --save-transform.")
     if json and (output == "-" or (not output and "-" in inputs)):
         raise UsageProblem("--json and the picture cannot both go to standard output; give a file with --output.")
     if known == 0 and save_transform is not None:
@@ -148,29 +161,38 @@ def denoise(
     from dstl_cli.picture.inputs import find_inputs, plan_jobs, prepare_folders, split_done
     from dstl_cli.run.files import DenoiseRun
 
-    folders = [Path(path) for path in (output, residual, compare) if path is not None and path != "-"]
+    folders = [place_of(path) for path in (output, residual, compare) if path is not None and path != "-"]
     found = find_inputs(inputs, recursive=recursive, made_suffix=suffix, results=folders)
     if save_transform is not None and len(found.inputs) != 1:
         raise UsageProblem("--save-transform keeps the transform of one picture; give one picture.")
     others = [] if save_transform is None else [save_transform]
-    planned = plan_jobs(found, output, suffix=suffix, residual=residual, compare=compare, others=others)
-    todo, done_before = split_done(planned, resume=resume, force=force, others=others)
+    beside = [None if path is None else place_of(path) for path in (residual, compare)]
+    planned = plan_jobs(found, output, suffix=suffix, residual=beside[0], compare=beside[1], others=others)
+    mine = planned if chosen_shard is None else chosen_shard.of(planned)
+    todo, done_before = split_done(mine, resume=resume, force=force, others=others)
     run = DenoiseRun(
-        found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality, crop=part
+        *(found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality),
+        crop=part,
+        keeps_records=json,
     )
     if dry_run:
         _list_plan(run)
         return
-    prepare_folders(todo, done_before)
+    prepare_folders(todo, done_before, others)
     to_stderr = "-" in inputs or any(job.output is None for job in planned)
-    say = partial(typer.echo, err=to_stderr)
+    say = partial(tell, to_stderr=to_stderr)
     if noise == "shared":
         _share_noise(run, say, quiet=quiet or json)
-    _show(run, say, quiet=quiet or json, verbose=verbose)
+    with ExitStack() as around:
+        if scheduler is not None or chosen_shard is not None:
+            around.enter_context(_noted(run, output, chosen_shard))
+        around.enter_context(_on_workers(run, scheduler, jobs))
+        _show(run, say, quiet=quiet or json, verbose=verbose)
     if json:
         named: dict[str, Any] = {"sigma": sigma, "noise": noise, "nan": nan}
         named |= {"strength": strength, "chroma_strength": chroma_strength}
         named |= {"quality": None if preset else name, "preset": preset, "crop": crop}
+        named |= {} if chosen_shard is None else {"shard": str(chosen_shard)}
         settings = {**named, **request.facts, "transform": transform and str(transform), "adapt": adapt}
         shared = {} if run.shared is None else {"shared_noise": run.shared.facts()}
         print_json("denoise", settings=settings, files=run.records, summary=run.summary, **shared)
@@ -187,7 +209,7 @@ def _check_preview(
     useless = [name for name, value in no_run.items() if value not in (None, False)]
     if useless:
         raise UsageProblem(f"--preview only draws its sheet, in which {useless[0]} has no effect; leave one out.")
-    if len(inputs) != 1 or Path(inputs[0]).is_dir():
+    if len(inputs) != 1 or holds_pictures(Path(inputs[0])):
         raise UsageProblem("--preview shows one picture; give one picture.")
     from dstl_cli.report.sheet import SHOWN_SIDE
 
@@ -199,7 +221,7 @@ def _check_preview(
 
 def _draw_preview(
     inputs: Sequence[str],
-    noise: "float | NoiseModel | None",
+    noise: "float | NoiseFile | None",
     request: "Request",
     part: "Box | None",
     sheet: Path,
@@ -219,25 +241,57 @@ def _draw_preview(
         return
     left, top, (height, width) = made.part.left, made.part.top, made.part.shape
     shown = f"--crop {left},{top},{width},{height}, {made.noise}"
-    typer.echo(f"{name} -> {display_name(sheet)}  ({shown}, {made.seconds:.2f} s)")
+    tell(f"{name} -> {display_name(sheet)}  ({shown}, {made.seconds:.2f} s)")
     for text in made.warnings:
         report_error(f"{name}: {text}")
 
 
+@contextmanager
+def _on_workers(run: "DenoiseRun", scheduler: str | None, jobs: int | None) -> Iterator[None]:
+    """Have the workers behind a scheduler do the work of a run, if one is given and there is work."""
+    if scheduler is None or not run.todo:
+        yield
+        return
+    from dstl_cli.picture.inputs import clear_folders
+    from dstl_cli.run.batches import OnCluster
+    from dstl_cli.run.cluster import connected
+
+    try:
+        with connected(scheduler, jobs) as cluster:
+            run.executor = OnCluster(cluster)
+            yield
+    finally:
+        clear_folders(run.todo)  # of what workers that died had begun
+
+
+@contextmanager
+def _noted(run: "DenoiseRun", output: str | None, shard: "Shard | None") -> Iterator[None]:
+    """Keep a journal of a run into a folder, beside it."""
+    from dstl_cli.run.journal import journal_of, opened_journal
+
+    if output is None or output == "-" or not run.found.several:
+        yield
+        return
+    part = "" if shard is None else shard.file_part
+    place = journal_of(place_of(output), part)
+    with opened_journal(place, command="denoise", pictures=len(run.todo)) as run.journal:
+        yield
+
+
 def _list_plan(run: "DenoiseRun") -> None:
     """What a run would do."""
-    missing = [job for job in run.todo if job.source.path is not None and not job.source.path.exists()]
+    missing = [job for job in run.todo if isinstance(job.source.path, Path) and not job.source.path.exists()]
     problems = [sentence for _, sentence in run.found.problems]
     problems += [f"{job.source.name} does not exist; check the name." for job in missing]
     for sentence in problems:
         report_error(sentence)
     there = [job for job in run.todo if job not in missing]
     for job in there:
-        typer.echo(f"{job.source.name} -> {', '.join([job.output_name, *map(display_name, job.extras)])}")
+        tell(f"{job.source.name} -> {', '.join([job.output_name, *map(display_name, job.extras)])}")
     for job in run.done_before:
-        typer.echo(f"{job.source.name}: done before, skipped")
+        tell(f"{job.source.name}: done before, skipped")
     skipped = f"{len(run.done_before)} done before, {run.found.skipped} other files skipped"
-    typer.echo(f"{len(there)} to denoise, {skipped}.")
+    tell(f"{len(there)} to denoise, {skipped}.")
     if problems:
         raise typer.Exit(1)
 
@@ -277,7 +331,7 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
                     report_error(f"{record['input']}: {text}")
             if verbose:
                 _show_learning(finished.first_page)
-                record["plan"] = finished.first_page.plan.to_json()
+                record["plan"] = finished.first_page.plan
     if run.found.several and not quiet:
         copied = "{unchanged} unchanged, " if run.summary["unchanged"] else ""
         ends = "{done} denoised, " + copied + "{failed} failed, {resumed} done before, {skipped} other files skipped."
@@ -286,7 +340,7 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
 
 def _in_short(finished: "DenoisedFile", *, cropped: bool) -> str:
     """What noise was removed."""
-    model = finished.first_page.plan.noise_as_told
+    model = finished.first_page.noise
     if finished.unchanged:
         kept = "the part is unchanged" if cropped else "copied unchanged"
         return f"no noise found: {kept}; --sigma 8 would remove some all the same"
@@ -294,13 +348,13 @@ def _in_short(finished: "DenoisedFile", *, cropped: bool) -> str:
     return f"{white} {finished.sigma_source}"
 
 
-def _show_learning(page: "DenoiseRecord") -> None:
+def _show_learning(page: "FirstPage") -> None:
     for record in page.history:
-        typer.echo(
+        tell(
             f"  {record.number:4d}  error {record.error:.6g}  relative {record.relative_error:.4f}  "
             f"condition {record.condition:.4f}  density {record.density:.3f}",
-            err=True,
+            to_stderr=True,
         )
     if page.transform is not None:
         made = page.transform
-        typer.echo(f"  transform  condition {made.condition:.4f}  density {made.density:.3f}", err=True)
+        tell(f"  transform  condition {made['condition']:.4f}  density {made['density']:.3f}", to_stderr=True)

@@ -1,7 +1,8 @@
 """`dstl evaluate`: PSNR and SSIM of pictures against clean ones, or of denoising noise that is there or was added."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
-from dstl_cli.cli.console import number_or_dash, print_json, print_table, progress_bar, report_error, say
+from dstl_cli.cli.console import number_or_dash, print_json, print_table, progress_bar, report_error, say, tell
 from dstl_cli.cli.options import EVERYDAY, EXPERTS, option, setting, with_settings
 from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
@@ -70,7 +71,10 @@ def evaluate(
     min_psnr: Annotated[float | None, option(EXPERTS, f"Exit with {BELOW} when a mean PSNR is below this.")] = None,
     seed: options.Seed = 0,
     jobs: options.Jobs = None,
+    scheduler: options.Scheduler = None,
+    shard: options.ShardOf = None,
     json: options.Json = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Measure pictures against clean ones: PSNR and SSIM, for each and in the mean.
@@ -84,6 +88,9 @@ def evaluate(
         raise UsageProblem(f"--min-psnr takes a number of decibels, not {min_psnr:g}.")
     options.parse_names(ssim, "--ssim", SSIM_KINDS)
     _check_count(inputs, sigma, noise, noisy)
+    if scheduler is not None and report is not None:
+        raise UsageProblem("--report draws the pictures, which stay on the workers with --scheduler; leave one out.")
+    part = options.parse_shard(shard)
     plan = noise_plan(sigma, noise, noisy, {**settings, "seed": seed}, repeats, jobs)
     from dstl_cli.measure.trials import Measures
     from dstl_cli.report.page import write_report
@@ -95,10 +102,11 @@ def evaluate(
         pairs = paired(Path(inputs[0]), partners, recursive=recursive, noisy=noisy is not None)
     else:
         pairs = clean_pictures(inputs, recursive=recursive)
-    files = [item.path for pair in pairs for item in pair if item is not None and item.path is not None]
+    files = [item.path for pair in pairs for item in pair if item is not None and isinstance(item.path, Path)]
     options.check_outputs({"--csv": csv, "--report": report}, files + (settings["transform"] or []), force=force)
+    pairs = pairs if part is None else part.of(pairs)
     run = Evaluation(pairs, Measures(peak, ssim), plan, wants_pictures=report is not None)
-    with progress_bar("evaluate") as (progress, describe):
+    with _on_workers(run, scheduler, jobs), progress_bar("evaluate") as (progress, describe):
         for sentence in run.all(progress, describe):
             report_error(sentence)
     if csv is not None and run.rows:
@@ -106,15 +114,29 @@ def evaluate(
     if report is not None and run.rows:
         write_report(run.report(), report, overwrite=force)
     if json:
-        settings = {**run.settings, "min_psnr": min_psnr}
+        settings = {**run.settings, "min_psnr": min_psnr} | ({} if part is None else {"shard": str(part)})
         print_json("evaluate", settings=settings, rows=run.rows, mean=run.means, errors=run.errors)
     elif run.rows:
         _print(run)
         for path in filter(None, (csv, report)):
-            typer.echo(f"Written: {path}")
+            tell(f"Written: {path}")
     if run.errors:
         raise typer.Exit(1)
     _check_floor(run.means, min_psnr)
+
+
+@contextmanager
+def _on_workers(run: "Evaluation", scheduler: str | None, jobs: int | None) -> Iterator[None]:
+    """Have the workers behind a scheduler do the work, if one is given."""
+    if scheduler is None:
+        yield
+        return
+    from dstl_cli.run.batches import MeasuredOnCluster
+    from dstl_cli.run.cluster import connected
+
+    with connected(scheduler, jobs) as cluster:
+        run.executor = MeasuredOnCluster(cluster)
+        yield
 
 
 def _check_count(inputs: list[str], sigma: str | None, noise: str | None, noisy: Path | None) -> None:

@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dstl_cli.base.names import display_name
+from dstl_cli.base.regular import open_regular
 from dstl_cli.cli import options
-from dstl_cli.cli.console import print_json, print_table, report_error, say
+from dstl_cli.cli.console import print_json, print_table, report_error, say, tell
 from dstl_cli.cli.options import FILES, option
 from dstl_cli.errors import UsageProblem, refusals
 
@@ -35,6 +36,7 @@ def inspect(
     ] = None,
     force: options.Force = False,
     json: options.Json = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Tell what a file is: a picture (size, depth, range and noise), a learnt transform, or a noise model.
@@ -52,16 +54,16 @@ def inspect(
     else:
         _inspect_picture(path, plot, save_noise, force=force, json=json)
     if plot is not None and not json:
-        typer.echo(f"The plot is in {plot}.")
+        tell(f"The plot is in {plot}.")
     if save_noise is not None and not json:
-        typer.echo(f"The noise is in {display_name(save_noise)}.")
+        tell(f"The noise is in {display_name(save_noise)}.")
 
 
 def _is_transform(path: Path) -> bool:
     """Whether a file is to be read as a transform: by its name, or as it begins like a .npz."""
     if path.suffix.lower() == ".npz":
         return True
-    with suppress(OSError), path.open("rb") as stream:  # what is wrong is said when it is read as a picture
+    with suppress(OSError), open_regular(path) as stream:  # what is wrong is said when it is read as a picture
         return stream.read(len(ZIP)) == ZIP
     return False
 
@@ -142,7 +144,7 @@ def _inspect_picture(path: Path, plot: Path | None, save_noise: Path | None, *, 
     from dstl_cli.run import noise
     from dstl_cli.run.pooling import noise_of_page
 
-    picture = read_picture(path)
+    picture = replace(read_picture(path), allows_invalid=True)
     channels: list[ChannelStatistics] = []
     depths = [Depth.of(spec.dtype, spec.bits) for spec in picture.specs]
     for index, depth in enumerate(depths):
@@ -165,7 +167,7 @@ def _inspect_picture(path: Path, plot: Path | None, save_noise: Path | None, *, 
         told = {"image": facts, "sigma": sigma, "noise": found.model.to_json(), "channels": channels}
         print_json("inspect", file=str(path), kind="image", **told)
     else:
-        _print_lines(path, _picture_in_words(picture) | _noise_in_words(found.model))
+        _print_lines(path, _picture_in_words(picture) | _invalid_in_words(channels) | _noise_in_words(found.model))
         _print_channels(picture, channels, "on the 0-255 scale" if depths[0].scaled else "in the units of the file")
 
 
@@ -180,6 +182,12 @@ def _picture_in_words(picture: "Picture") -> dict[str, str]:
         "depth": f"{info.bits} bit, {kind} ({info.dtype.name})",
         "kept with it": ", ".join(kept) or "nothing",
     }
+
+
+def _invalid_in_words(channels: "list[ChannelStatistics]") -> dict[str, str]:
+    """How many pixels of all pages are no finite numbers, where there are any."""
+    count = sum({channel.page: channel.invalid for channel in channels}.values())
+    return {"no finite numbers": f"{count} pixels, left out of all below"} if count else {}
 
 
 def _print_channels(picture: "Picture", channels: "list[ChannelStatistics]", units: str) -> None:
@@ -198,7 +206,7 @@ def _print_channels(picture: "Picture", channels: "list[ChannelStatistics]", uni
 
 def _print_lines(path: Path, lines: Mapping[str, str]) -> None:
     """A heading and the facts under it, in two columns."""
-    typer.echo(display_name(path))
+    tell(display_name(path))
     width = max(map(len, lines))
     for key, value in lines.items():
-        typer.echo(f"  {display_name(key):{width}}  {display_name(value)}")
+        tell(f"  {display_name(key):{width}}  {display_name(value)}")

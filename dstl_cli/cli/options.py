@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from dstl_cli.base.checks import NAN_CHOICES, check_sigma, keeps_invalid
 from dstl_cli.base.names import display_name
 from dstl_cli.base.scratch import Memory
+from dstl_cli.base.shards import Shard
 from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
 from dstl_cli.learning.methods import METHODS
@@ -21,11 +22,12 @@ from dstl_cli.transforms.canonical import CANONICAL
 
 if TYPE_CHECKING:
     from dstl_cli.denoising.survey import Request
-    from dstl_cli.noise.model import NoiseModel
     from dstl_cli.pixels.planes import Box
+    from dstl_cli.run.noise import NoiseFile
 
 Made = TypeVar("Made")
 EVERYDAY, FILES, LEARNING, EXPERTS, OUTPUT = "Everyday", "Folders and files", "Learning", "Experts", "What is said"
+CLUSTER = "Many machines"
 KINDS = {"int": "N", "float": "X", "str": "TEXT", "path": "PATH"}
 
 
@@ -94,6 +96,10 @@ def in_words(entries: Iterable[Any]) -> str:
 Json = Annotated[bool, option(OUTPUT, "Print one JSON document on stdout.", "--json")]
 Quiet = Annotated[bool, option(OUTPUT, "Say nothing but errors.", "--quiet", "-q")]
 Debug = Annotated[bool, option(OUTPUT, "Show the traceback of an error.", "--debug")]
+TrustFiles = Annotated[
+    bool,
+    option(FILES, "Decode files in the program itself: without limits, and a crash ends it.", "--trust-files"),
+]
 Seed = Annotated[int, option(EXPERTS, "Seed of the random patches (and of added noise).", min=0)]
 Jobs = Annotated[
     int | None, option(EXPERTS, "Threads; the result is the same for any number.", min=1, shown="all cores")
@@ -103,6 +109,14 @@ MaxMemory = Annotated[
 ]
 Scratch = Annotated[
     Path | None, option(EXPERTS, "Folder for what does not fit into memory.", metavar="DIR", shown="TMPDIR")
+]
+Scheduler = Annotated[
+    str | None,
+    option(CLUSTER, "Let Dask workers do it, or N processes here (local).", metavar="ADDRESS|FILE|local[:N]"),
+]
+ShardOf = Annotated[
+    str | None,
+    option(CLUSTER, "Only part I of N; slurm: the part that SLURM's array job says.", "--shard", metavar="I/N|slurm"),
 ]
 Force = Annotated[bool, option(FILES, "Overwrite existing outputs (never an input).", "--force", "-f")]
 Plot = Annotated[Path | None, option(FILES, "Draw it as a PNG too.", metavar="FILE.png")]
@@ -139,7 +153,7 @@ def chosen_memory(most: str | None, scratch: Path | None) -> Memory:
     return Memory(int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")), scratch)
 
 
-def chosen_noise(sigma: str, noise: str) -> "float | NoiseModel | None":
+def chosen_noise(sigma: str, noise: str) -> "float | NoiseFile | None":
     """The noise that is told: the deviation of white noise or a model from a file; None where it is to be found."""
     deviation = parse_sigma(sigma)
     if noise in ("auto", "white", "poisson", "shared"):
@@ -152,9 +166,10 @@ def chosen_noise(sigma: str, noise: str) -> "float | NoiseModel | None":
         raise UsageProblem(f"--noise takes {takes}, not {noise!r}.")
     if deviation is not None:
         raise UsageProblem("--sigma and --noise both tell the noise; give one of them.")
-    from dstl_cli.run.noise import load_noise
+    from dstl_cli.run.noise import NoiseFile, load_noise_file
 
-    return load_noise(path)
+    model, made_from = load_noise_file(path)
+    return NoiseFile(display_name(path), model, made_from.get("units"))
 
 
 def parse_crop(text: str | None) -> "Box | None":
@@ -169,6 +184,32 @@ def parse_crop(text: str | None) -> "Box | None":
     from dstl_cli.pixels.planes import Box
 
     return Box(top, left, top + height, left + width)
+
+
+def parse_shard(text: str | None) -> Shard | None:
+    """A part of a run: I/N, or slurm, of which SLURM says the part in an array job."""
+    if text is None:
+        return None
+    if text == "slurm":
+        return _shard_of_array(os.environ)
+    found = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", text)
+    number, count = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= number <= count:
+        raise UsageProblem(f"--shard takes I/N with I from 1 to N, such as 3/64, or slurm, not {text!r}.")
+    return Shard(number, count)
+
+
+def _shard_of_array(variables: Mapping[str, str]) -> Shard:
+    """The part of a SLURM array job, whose numbers begin anywhere and may have a step."""
+    names = [f"SLURM_ARRAY_TASK_{name}" for name in ("ID", "MIN", "COUNT", "STEP")]
+    given = [variables.get(name, "") for name in names]
+    if not all(text.isascii() and text.isdigit() for text in given[:3]):
+        raise UsageProblem("--shard slurm needs an array job (sbatch --array=1-64); give I/N elsewhere.")
+    task, first, count = map(int, given[:3])
+    number, rest = divmod(task - first, int(given[3]) if given[3].isdigit() and int(given[3]) else 1)
+    if rest or not 0 <= number < count:
+        raise UsageProblem("--shard slurm needs an array without gaps, such as --array=1-64; give I/N for others.")
+    return Shard(number + 1, count)
 
 
 def parse_numbers(text: str, option: str) -> list[float]:
@@ -191,8 +232,11 @@ def parse_names(text: str, option: str, known: Sequence[str] = ()) -> list[str]:
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *, force: bool) -> None:
-    """Refuse, before any work, files that cannot or must not be written; outputs: by the option that asks for them."""
-    from dstl_cli.base.atomic import identities
+    """Refuse, before any work, files that cannot or must not be written; outputs: by the option that asks for them.
+
+    What killed runs left beside them goes.
+    """
+    from dstl_cli.base.atomic import identities, remove_stale_temporaries
 
     written: dict[str, str] = {}
     sources = set().union(*map(identities, inputs))
@@ -209,12 +253,13 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path], *,
             raise UsageProblem(f"{option} takes a file name in a folder that exists, not {name}.")
         if path.is_file() and not force:
             raise UsageProblem(f"{name} exists; use --force to overwrite it.")
+        remove_stale_temporaries(path.parent)
 
 
 def check_plot(plot: Path | None, inputs: Iterable[Path], *, force: bool) -> None:
     """Refuse, before any work, a --plot that is no PNG or must not be written."""
     if plot is not None and plot.suffix.lower() != ".png":
-        raise UsageProblem(f"--plot takes a name that ends in .png, not {plot}.")
+        raise UsageProblem(f"--plot takes a name that ends in .png, not {display_name(plot)}.")
     check_outputs({"--plot": plot}, inputs, force=force)
 
 

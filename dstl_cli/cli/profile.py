@@ -7,7 +7,7 @@ import typer
 
 from dstl_cli.base.names import display_name
 from dstl_cli.cli import options
-from dstl_cli.cli.console import print_json, progress_bar, report_error
+from dstl_cli.cli.console import print_json, progress_bar, report_error, tell
 from dstl_cli.cli.options import EVERYDAY, option
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def profile(
     jobs: options.Jobs = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Measure the noise of a camera over several pictures, for `dstl denoise --noise FILE.json`.
@@ -43,7 +44,7 @@ def profile(
     from dstl_cli.run.pooling import ProfileRun
 
     found = find_inputs(inputs, recursive=recursive, made_suffix=MADE_SUFFIX)
-    files = [item.path for item in found.inputs if item.path is not None]
+    files = [item.path for item in found.inputs if isinstance(item.path, Path)]
     options.check_plot(plot, files, force=force)
     options.check_outputs({"--output": output, "--plot": plot}, files, force=force)
     run = ProfileRun(found, jobs)
@@ -68,13 +69,13 @@ def _say_result(run: "ProfileRun", made: "Profile", output: Path, plot: Path | N
     """What was found, over how many pictures, and how far they agree."""
     what = _counted(len(made.pages), "flat field" if made.flat_fields else "picture")
     words = (f"{display_name(output)}: {made.pool.model.describe()}, from {what}", made.pool.describe())
-    typer.echo(", ".join(filter(None, words)))
+    tell(", ".join(filter(None, words)))
     if made.unneeded:
-        typer.echo(f"{_counted(made.unneeded, 'other picture')} not used: flat fields tell more.")
+        tell(f"{_counted(made.unneeded, 'other picture')} not used: flat fields tell more.")
     if run.without_noise:
-        typer.echo(f"No noise was found in {_counted(len(run.without_noise), 'picture')}.")
+        tell(f"No noise was found in {_counted(len(run.without_noise), 'picture')}.")
     if plot is not None:
-        typer.echo(f"The plot is in {display_name(plot)}.")
+        tell(f"The plot is in {display_name(plot)}.")
     for name, ratio, left_out in made.far:
         end = " and is left out" if left_out else ""
         report_error(f"{name} has {ratio:.2g} times the noise of the others{end}; is it of this camera and ISO?")

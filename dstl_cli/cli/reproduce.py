@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dstl_cli.cli import options
-from dstl_cli.cli.console import number_or_dash, print_json, print_table, progress_bar, say
+from dstl_cli.cli.console import number_or_dash, print_json, print_table, progress_bar, say, tell
 from dstl_cli.cli.options import EVERYDAY, EXPERTS, option
 from dstl_cli.errors import DstlError, UsageProblem, refusals
 from dstl_cli.learning.methods import METHODS, PAPER_METHODS
@@ -102,7 +102,7 @@ def figure(
         return
     _print_figure(curves)
     if plot is not None:
-        typer.echo(f"The figure is in {plot}.")
+        tell(f"The figure is in {plot}.")
 
 
 def _find(folders: list[Path], name: str) -> Path:

@@ -1,13 +1,14 @@
 """`dstl train`: a transform learnt from collections of pictures."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dstl_cli.cli import options
-from dstl_cli.cli.console import print_json, progress_bar, report_error
+from dstl_cli.cli.console import print_json, progress_bar, report_error, tell
 from dstl_cli.cli.options import EVERYDAY, EXPERTS, FILES, LEARNING, OUTPUT, option
 from dstl_cli.errors import DstlError, Interrupted, UsageProblem
 from dstl_cli.learning.methods import METHODS
@@ -15,7 +16,8 @@ from dstl_cli.learning.settings import STEP_RULES, CollectionSettings
 
 if TYPE_CHECKING:
     from dstl_cli.learning.on_collection import Trained
-    from dstl_cli.run.collections import SampledPictures
+    from dstl_cli.picture.inputs import Selection
+    from dstl_cli.run.collections import CollectionPart
     from dstl_cli.run.training import TrainRun
 
 ALGORITHM_1 = "Algorithm 1 of the paper (--method dsect)"
@@ -55,7 +57,10 @@ STEP_HELP = "Step along the gradient (alpha): the best one, or one over its Lips
     setting("freeze_at", int, "Update after which the zeros of T stay (K).", ALGORITHM_1, shown="never"),
     setting("step_rule", str, STEP_HELP, ALGORITHM_1, metavar="|".join(STEP_RULES)),
     setting("patch_size", int, "Side of a patch in pixels.", EXPERTS),
-    setting("train_patches", int, "Patches sampled from all pictures together.", EXPERTS),
+    setting(
+        *("train_patches", int, "Patches sampled from all pictures together.", EXPERTS),
+        shown=f"{DEFAULTS.train_patches}; all with --scheduler",
+    ),
     setting(
         "batches", int, "Parts of the sample, one of which an update codes.", EXPERTS, shown="of about 5000 patches"
     ),
@@ -73,9 +78,11 @@ def train(
     force: options.Force = False,
     settings: Mapping[str, Any],
     seed: options.Seed = 0,
+    scheduler: options.Scheduler = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     verbose: Annotated[bool, option(OUTPUT, "Show the learning, update by update.", "--verbose", "-v")] = False,
+    trust_files: options.TrustFiles = False,
     debug: options.Debug = False,
 ) -> None:
     """Learn a transform from pictures, for `dstl denoise --transform`.
@@ -97,12 +104,45 @@ def train(
     files = files_of(pictures) + files_of(held_out)
     options.check_outputs({"--output": output}, files, force=force or resumed)
     options.check_outputs({"--output": checkpoint_of(output)}, files, force=True)
+    every = settings["train_patches"] is None
     try:
-        run = TrainRun(chosen, output, pictures, held_out)
-        (run.take_up if resumed else run.forget)()
-        _show(run, quiet=quiet or json, verbose=verbose, json=json)
+        with _parts(chosen, pictures, held_out, scheduler, every=every) as (settled, *parts):
+            run = TrainRun(settled, output, *parts)
+            (run.take_up if resumed else run.forget)()
+            _show(run, quiet=quiet or json, verbose=verbose, json=json)
     except MemoryError:
         raise DstlError("The sample does not fit into memory; lower --train-patches or --patch-size.") from None
+    except ValueError as error:
+        raise DstlError(f"The sample cannot be learnt from: {error}") from error
+
+
+@contextmanager
+def _parts(
+    settings: CollectionSettings,
+    pictures: "Selection",
+    held_out: "Selection",
+    scheduler: str | None,
+    *,
+    every: bool,
+) -> Iterator[tuple[CollectionSettings, "CollectionPart", "CollectionPart"]]:
+    """The settings and both parts of a training: a sample in this process, or shards on the workers of a scheduler.
+
+    every: whether all patches are learnt from, where there are workers.
+    """
+    if scheduler is None:
+        from dstl_cli.run.collections import sampled
+
+        learnt_from, beside = sampled(settings, pictures, held_out)
+        yield settings, learnt_from, beside
+        return
+    from dstl_cli.run.cluster import connected
+    from dstl_cli.run.sharded import OnWorkers, in_shards
+
+    wanted = None if every else settings.train_patches
+    with connected(scheduler) as cluster:
+        yield options.checked(
+            lambda **given: in_shards(settings, pictures, held_out, OnWorkers(cluster), wanted=wanted), {}, ("batches",)
+        )
 
 
 def _show(run: "TrainRun", *, quiet: bool, verbose: bool, json: bool) -> None:
@@ -125,7 +165,7 @@ def _show(run: "TrainRun", *, quiet: bool, verbose: bool, json: bool) -> None:
         report_error(sentence)
 
 
-def _read(run: "TrainRun", part: "SampledPictures", title: str, quiet: bool) -> None:
+def _read(run: "TrainRun", part: "CollectionPart", title: str, quiet: bool) -> None:
     for _, sentence in part.collection.problems if part.read == 0 else ():
         report_error(sentence)
     with progress_bar(title, shown=not quiet and part.count > 0) as (progress, _):
@@ -138,7 +178,7 @@ def _read(run: "TrainRun", part: "SampledPictures", title: str, quiet: bool) -> 
 def _learn(run: "TrainRun", quiet: bool, verbose: bool) -> None:
     if verbose:
         held_out = "  held out" if run.held_out.count else ""
-        typer.echo(f"iteration         error  relative{held_out}  condition  density", err=True)
+        tell(f"iteration         error  relative{held_out}  condition  density", to_stderr=True)
     with progress_bar("learning", shown=not (quiet or verbose)) as (progress, describe):
         for training in run.learn():
             record = training.history[-1]
@@ -147,10 +187,10 @@ def _learn(run: "TrainRun", quiet: bool, verbose: bool) -> None:
             progress(record.number / training.iterations)
             if verbose:
                 held_out = f"  {training.held_out[-1]:8.5f}" if training.held_out else ""
-                typer.echo(
+                tell(
                     f"{record.number:9d}  {record.error:12.6g}  {record.relative_error:8.5f}{held_out}"
                     f"  {record.condition:9.5g}  {record.density:7.3f}",
-                    err=True,
+                    to_stderr=True,
                 )
 
 
@@ -160,13 +200,13 @@ def _say_result(run: "TrainRun", trained: "Trained") -> None:
     if trained.held_out_cost is not None:
         held_out = f"; held out {trained.held_out_cost:.4f} ({phi} {trained.held_out_canonical_cost:.4f})"
     why = ", no better cost since" if trained.stop_reason == "no improvement" else ""
-    typer.echo(
+    tell(
         f"{facts['pictures']} pictures, {facts['patches']} patches, {facts['iterations']} iterations{why} -> "
         f"{run.output}  ({run.seconds:.1f} s)"
     )
-    typer.echo(
+    tell(
         f"cost {trained.cost:.4f} ({phi} {trained.canonical_cost:.4f}){held_out}; "
         f"condition {transform.condition:.4g}, density {transform.density:.3f}"
     )
     if facts["unreadable"] or facts["skipped"]:
-        typer.echo(f"{facts['unreadable']} files not readable, {facts['skipped']} other files skipped.")
+        tell(f"{facts['unreadable']} files not readable, {facts['skipped']} other files skipped.")

@@ -5,6 +5,7 @@ the pilot of the passes that follow, which combine the patches of each group and
 Where noise is white, the picture of half the size comes first: pilot and result take low frequencies of its estimate.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -45,11 +46,14 @@ LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, whe
 PILOT_SHARE, PILOT_WEIGHT = 0.7, 0.5  # of the lower frequencies of half the size, in white noise, for the pilot ...
 RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT = 0.3, 1.0, 0.7  # ... and for the result, the lowest most
 COARSE_STRIDE = 2  # one in four patches at coarser scales
+FAINT = 1.0  # groups of a chrominance, and axes of colours, with less than this share of their penalty are smooth
 NOTHING = np.empty((0, 0), np.float32)
 FLAT = 1.02  # deviations of coefficients that differ by less are the same
-# Processor time of a reference patch, for the progress, in units in which a pass on patches of p x p takes p^3.
-MATCHING_COST, THRESHOLD_COST, COARSE_COST = 120.0, 85.0, 17.0
-COLOUR_COST = 3.5  # of a pass that turns three channels, against one channel
+# Processor time of a reference patch, for the progress, in units in which a pass on 64 patches of p x p takes p^2.
+MATCHING_COST = 0.0105  # of each place and channel, and once more
+THRESHOLD_COST, COARSE_COST = 9.3, 4.0
+COLOUR_COST = 2.9  # of a pass that turns three channels, against one channel
+COLOURED_COST = 1.3, 0.9  # of luminance and chrominance under noise that is coarse or follows the brightness
 LEAST_ROOM = 8  # pictures are mirrored until this many patches fit into their height and width
 
 
@@ -114,6 +118,11 @@ class GroupedEngine(Engine):
         if plan.transform is not None:
             sizes.append(plan.transform.patch_size)
         return int(max(sizes)) + LEAST_ROOM - 1
+
+    def period(self, plan: Plan) -> int:
+        """Of the reference patches of all stages."""
+        settings: GroupSettings = plan.settings.groups
+        return math.lcm(settings.first_stride, *map(settings.stride_of, range(settings.matchings)))
 
     def planes(self, plan: Plan) -> float:
         """Pilot and current of every channel, the groups of two matchings, and what passes that turn no colours add.
@@ -257,6 +266,7 @@ class GroupedEngine(Engine):
                         settings.removal(number),
                         groups,
                         steps.next(),
+                        FAINT if index else 0.0,
                     )
         return pilots
 
@@ -288,15 +298,25 @@ def costs_of(plan: Plan, turned: bool) -> list[float]:
     costs = [] if half is None else [sum(costs_of(half, turned)) / 4]
     settings: GroupSettings = plan.settings.groups
     noisy = [index for index, sigma in enumerate(plan.noise.sigmas) if sigma > 0]
-    costs += [MATCHING_COST / settings.first_stride**2]
+    near, far_step = settings.near_radius, settings.far_step
+    first = len(offsets_within(settings.first_radius, near, far_step)) / settings.first_stride**2
+    costs.append(2 * MATCHING_COST * first)
     costs += [THRESHOLD_COST / settings.first_stride**2] * (len(noisy) * len(plan.transforms))
+    places = len(offsets_within(settings.window_radius, near, far_step))
+    own = [_cost_of(plan.noise.channel(index), index, settings.patch_size) for index in noisy]
     for number in range(settings.passes):
         if number < settings.matchings:
-            costs.append(MATCHING_COST * (1 + len(plan.centres)) / 2 / settings.stride_of(number) ** 2)
+            costs.append(MATCHING_COST * (1 + len(plan.centres)) * places / settings.stride_of(number) ** 2)
         matching = settings.matching_of(number)
-        cost = settings.patch_size_of(matching) ** 3 / settings.stride_of(matching) ** 2
-        costs += [COLOUR_COST * cost] if turned else [cost] * len(noisy)
+        cost = settings.patch_size_of(matching) ** 2 / settings.stride_of(matching) ** 2 * settings.group / 64
+        costs += [COLOUR_COST * cost] if turned else [share * cost for share in own]
     return costs + [COARSE_COST / COARSE_STRIDE**2 for index in noisy if coarser_scales(plan, index)]
+
+
+def _cost_of(noise: ChannelNoise, index: int, side: int) -> float:
+    """What a pass on a channel costs, against one on white noise."""
+    white = noise.level_factors(np.zeros(1)) is None and not whitening(side, noise).size
+    return 1.0 if white else COLOURED_COST[min(index, 1)]
 
 
 def threshold_stage(
@@ -326,9 +346,11 @@ def threshold_stage(
 
 
 def ridge_pass(
-    planes: list[Plane], noise: ChannelNoise, removal: Removal, groups: Groups, execution: Execution
+    planes: list[Plane], noise: ChannelNoise, removal: Removal, groups: Groups, execution: Execution, faint: float = 0.0
 ) -> tuple[Plane, Plane]:
     """A better estimate, and the same with some of the noise still in it.
+
+    faint: groups with less than this share of their penalty are left at their mean.
 
     planes: noisy, current (noisy after the passes before, with the noise they left), the estimate so far, and where the
     noise follows the brightness the luminance. Where no noise is left, the second is the estimate too.
@@ -339,7 +361,7 @@ def ridge_pass(
     white = whitening(side, noise)
     if white.size:  # little of coloured noise is in the mean patch's deviations, and how much depends on the overlaps
         removal = replace(removal, mean_penalty=0.0)
-    strength, left = _strength(removal)
+    strength, left = _strength(removal, faint)
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot, *levels = parts
@@ -350,9 +372,9 @@ def ridge_pass(
     return found[0], found[-1]
 
 
-def _strength(removal: Removal) -> tuple[Array32, np.float32]:
+def _strength(removal: Removal, faint: float) -> tuple[Array32, np.float32]:
     """What the kernels take: by what the noise of patches and of group means counts more, and what is left of it."""
-    return np.array([removal.penalty, removal.mean_penalty], np.float32), np.float32(removal.noise_left)
+    return np.array([removal.penalty, removal.mean_penalty, faint], np.float32), np.float32(removal.noise_left)
 
 
 def colour_pass(
@@ -366,7 +388,7 @@ def colour_pass(
     from dstl_cli.patches.kernels.grouped import ridge_colours
 
     sigmas = np.array([noise.deviation() for noise in noises], np.float32)
-    strength, left = _strength(removal)
+    strength, left = _strength(removal, FAINT)
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot = (np.stack(parts[first : first + 3]) for first in (0, 3, 6))

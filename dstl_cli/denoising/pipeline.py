@@ -71,9 +71,7 @@ def denoise_pixels(
     """Denoise a grey (H, W) or RGB (H, W, 3) picture; dtype and shape stay. For noise, depth and hints see `survey`."""
     source = ArraySource(pixels)
     plan = survey(source, noise, request, depth=depth, hints=hints)
-    result = np.empty(pixels.shape, plan.depth.dtype)
-    for box, part in denoised_rows(source, plan, request.jobs, progress=progress, memory=request.memory):
-        result[box.top : box.bottom] = part
+    result = _joined(source, Box.whole(plan.shape), plan, request.jobs, progress, request.memory)
     return Denoised(result, DenoiseRecord.of(plan))
 
 
@@ -121,7 +119,9 @@ def _strip(whole: Box, top: int, rows: int) -> Box:
     return Box(top, whole.left, min(top + rows, whole.bottom), whole.right)
 
 
-def denoise_region(window: Pixels, box: Box, plan: Plan, *, jobs: int | None = None) -> Pixels:
+def denoise_region(
+    window: Pixels, box: Box, plan: Plan, *, jobs: int | None = None, memory: Memory | None = None
+) -> Pixels:
     """Denoise a box of a picture, given the pixels of `plan.window(box)`: the same bytes as in the whole picture."""
     at_hand = plan.window(box)
     if window.shape[:2] != at_hand.shape:
@@ -129,9 +129,17 @@ def denoise_region(window: Pixels, box: Box, plan: Plan, *, jobs: int | None = N
             f"This box needs a window of {at_hand.shape[1]} x {at_hand.shape[0]} pixels, "
             f"not {window.shape[1]} x {window.shape[0]}."
         )
-    source = ArraySource(window, at_hand.top, at_hand.left)
-    execution = Execution(jobs or available_cores())
-    return np.concatenate([rows for _, rows in _denoised_box(source, box, plan, execution)])
+    return _joined(ArraySource(window, at_hand.top, at_hand.left), box, plan, jobs, None, memory)
+
+
+def _joined(
+    source: PixelSource, box: Box, plan: Plan, jobs: int | None, progress: Progress | None, memory: Memory | None
+) -> Pixels:
+    """A denoised box in one piece."""
+    result = np.empty((*box.shape, *source.shape[2:]), plan.depth.dtype)
+    for rows, part in denoised_rows(source, plan, jobs, progress=progress, memory=memory, part=box):
+        result[rows.top - box.top : rows.bottom - box.top] = part
+    return result
 
 
 def _denoised_box(source: PixelSource, box: Box, plan: Plan, execution: Execution) -> Iterator[tuple[Box, Pixels]]:

@@ -5,7 +5,7 @@ anywhere, to the same bytes.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -158,6 +158,18 @@ class Plan:
         planes = len(self.centres) + self._engine.planes(self)
         return int(planes * height * width * np.dtype(self.result_type).itemsize)
 
+    def cut_near(self, box: Box, reach: int) -> tuple["Plan", Box] | None:
+        """A plan for the pixels up to `reach` around a box, as if they were the picture, and these pixels.
+
+        Patches lie there as they do in the picture. None where the engine has no such place nearby.
+        """
+        period = self._engine.period(self)
+        if period is None or self.transform is None:
+            return None
+        near = box.grown(reach, self.shape)
+        near = Box(near.top // period * period, near.left // period * period, near.bottom, near.right)
+        return replace(self, shape=near.shape), near
+
     def stages(self, planes: list[Plane], execution: Execution) -> list[Plane]:
         """The denoised planes, as far as their windows allow."""
         engine = self._engine
@@ -224,6 +236,10 @@ class Engine(ABC):
     def least_side(self, plan: Plan) -> int:
         """Pictures are mirrored until their sides are as long: a patch."""
         return plan.patch_size
+
+    def period(self, plan: Plan) -> int | None:
+        """So many pixels further down or to the right patches lie the same; None where that is too far to be of use."""
+        return None
 
     def planes(self, plan: Plan) -> float:
         """How many planes the stages hold at a time, beside those they begin with: results, and two to work on."""

@@ -15,10 +15,10 @@ m = n - 1 coefficients are learnt from, and the delivered T has an entry of its 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -41,7 +41,58 @@ FIDELITY = 0.01 / 20  # mu of the coder that sets the levels; the DCT's levels h
 FIRST_SHARE = 0.5  # weight of the newest batch in the first update
 # The state of a training beside its history and what the method carries.
 STATE = ("factor", "best", "moments", "left_out", "energy", "canonical_cost", "coded_patches")
+LARGEST = 1e100  # number of a state: products of larger ones are infinite, with which some libraries never end
 GAIN = 1e-4  # a cost that is lower by less than this share of it is not better
+
+
+class PatchSet(Protocol):
+    """Patches to learn from, wherever they are: what `Training` wants of them."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def mean_level(self) -> float: ...
+
+    @property
+    def norm(self) -> float: ...
+
+    @property
+    def finite(self) -> bool: ...
+
+    def gram(self) -> Array:
+        """Yt Yt'."""
+
+    def batches(self, config: CollectionSettings) -> int:
+        """In how many batches they are cut."""
+
+    def batch_size(self, batch: int, batches: int) -> int:
+        """How many patches a batch has."""
+
+    def coded(self, factor: Array, batch: int | None = None, batches: int = 1) -> CodingPass:
+        """X = H(T Yt) over a batch, or over all."""
+
+
+def least_energy(settings: CollectionSettings) -> float:
+    """The sum of squares that the coder leaves out of any patch: those without more teach nothing."""
+    norm = (1 + FIDELITY) * ERROR_SCALE * settings.sigma * settings.patch_size
+    return norm**2 if settings.sparsity_level is None else 0.0
+
+
+def level_rule(settings: CollectionSettings) -> Callable[[Array32], Levels]:
+    """What tells the sparsity level of each patch (N, n): the same for all, or as many as the coder takes."""
+    size, level = settings.patch_size, settings.sparsity_level
+    if level is not None:
+        return lambda patches: np.full(len(patches), level, dtype=np.int64)
+    most = most_coefficients(size)
+    coder = Coder.build(Transform.fixed(size), error_scale=ERROR_SCALE, fidelity=FIDELITY, most=most)
+
+    def levels(patches: Array32) -> Levels:
+        with one_blas_thread():
+            taken = coder.leave_out(patches / np.float32(settings.sigma))[1]
+        return np.minimum(taken.astype(np.int64), size**2 - 1)
+
+    return levels
 
 
 @dataclass
@@ -68,9 +119,7 @@ class PatchSample:
         Patches that the coder gives no coefficient at all are not taken; there are none where levels are fixed.
         """
         count = max(1, settings.train_patches // 10) if held_out else settings.train_patches
-        norm = (1 + FIDELITY) * ERROR_SCALE * settings.sigma * settings.patch_size
-        least_energy = norm**2 if settings.sparsity_level is None else 0.0
-        return cls(settings.patch_size, count, settings.seed, least_energy)
+        return cls(settings.patch_size, count, settings.seed, least_energy(settings))
 
     def add(self, image: NDArray[np.generic], *place: int) -> None:
         """Let a grey picture offer its patches; `place` numbers it, and with the seed decides its random numbers."""
@@ -106,6 +155,7 @@ class PatchSample:
         keys, patches = state["keys"], state["patches"]
         fits = keys.ndim == 1 and len(keys) <= self.count and patches.shape == (len(keys), self.patch_size**2)
         require(fits, "the sample does not have the size asked for")
+        require(bool(np.isfinite(patches).all()), "the sample has numbers that no picture has")
         self._keys[: len(keys)], self._patches[: len(keys)] = keys, patches
 
     def _keep(self, keys: Array, patches: Array) -> None:
@@ -127,18 +177,15 @@ class TrainingSet:
     def from_patches(cls, patches: Array32, config: CollectionSettings) -> Self:
         """The set of these patches without means (N, n), which are overwritten."""
         size = config.patch_size
-        levels = np.full(len(patches), config.sparsity_level or 0, dtype=np.int64)
-        most = most_coefficients(size)
-        coder = Coder.build(Transform.fixed(size), error_scale=ERROR_SCALE, fidelity=FIDELITY, most=most)
+        levels, rule = np.empty(len(patches), dtype=np.int64), level_rule(config)
         canonical = CANONICAL[config.canonical]
         first, phi = canonical.first_learnt, canonical.matrix(size)
         for start in range(0, len(patches), ROWS):
             part = slice(start, start + ROWS)
+            levels[part] = rule(patches[part])
             with one_blas_thread():
-                if config.sparsity_level is None:
-                    levels[part] = coder.leave_out(patches[part] / np.float32(config.sigma))[1]
                 patches[part, first:] = patches[part].astype(np.float64) @ phi[first:].T
-        return cls(patches[:, first:], np.minimum(levels, size**2 - 1))
+        return cls(patches[:, first:], levels)
 
     def part(self, start: int, stop: int) -> Shard:
         """Some of the patches in double precision."""
@@ -147,6 +194,45 @@ class TrainingSet:
     def parts(self) -> Iterator[Shard]:
         """All of them, some at a time."""
         return (self.part(start, start + ROWS) for start in range(0, len(self.levels), ROWS))
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.levels)
+
+    @property
+    def mean_level(self) -> float:
+        """The mean of their sparsity levels."""
+        return float(self.levels.mean())
+
+    @property
+    def finite(self) -> bool:
+        """Whether all coefficients are numbers."""
+        return bool(np.isfinite(self.coefficients).all())
+
+    def gram(self) -> Array:
+        """Yt Yt'."""
+        return gram_matrix(self.parts())
+
+    def batches(self, config: CollectionSettings) -> int:
+        """In how many batches they are cut."""
+        return config.batches_for(self.count)
+
+    def batch_size(self, batch: int, batches: int) -> int:
+        """How many patches a batch has."""
+        start, stop = self._edges(batches)[batch : batch + 2]
+        return stop - start
+
+    def coded(self, factor: Array, batch: int | None = None, batches: int = 1) -> CodingPass:
+        """X = H(T Yt) over a batch, or over all."""
+        if batch is None:
+            return code_shards(factor, self.parts())
+        start, stop = self._edges(batches)[batch : batch + 2]
+        return code_shards(factor, [self.part(start, stop)])
+
+    def _edges(self, batches: int) -> list[int]:
+        """Where batches begin and end."""
+        return [int(edge) for edge in np.linspace(0, self.count, batches + 1).round()]
 
     @cached_property
     def norm(self) -> float:
@@ -217,21 +303,19 @@ class Training:
     interrupted and resumed cannot differ from one that was not.
     """
 
-    def __init__(self, data: TrainingSet, config: CollectionSettings, validation: TrainingSet | None = None) -> None:
+    def __init__(self, data: PatchSet, config: CollectionSettings, validation: PatchSet | None = None) -> None:
         """Make ready; `begin` or `restore` comes next."""
-        require(all(len(part.levels) for part in (data, validation) if part), "There are no patches to learn from.")
-        finite = bool(np.isfinite(data.coefficients).all())
-        require(finite, "The patches to learn from hold numbers that are not finite.")
+        require(all(part.count for part in (data, validation) if part), "There are no patches to learn from.")
+        require(data.finite, "The patches to learn from hold numbers that are not finite.")
         self.data = data
         self.config = config
         self.validation = validation
         self.iterations = config.learn.iterations if METHODS[config.learn.method].learns else 0
-        self.batches = config.batches_for(len(data.levels))
-        self.edges = [int(edge) for edge in np.linspace(0, len(data.levels), self.batches + 1).round()]
+        self.batches = data.batches(config)
         self.apart = CANONICAL[config.canonical].first_learnt  # rows of T that are not learnt: the mean's
         learn = without_mean(config.learn, config.patch_size**2) if self.apart else config.learn
         with one_blas_thread():
-            gram = gram_matrix(data.parts())
+            gram = data.gram()
             self.method = METHODS[learn.method].make(gram, learn)
         self.identity = np.eye(len(gram))
         self.factor = self.best = self.identity  # T, without the mean's row and column
@@ -277,9 +361,10 @@ class Training:
         with one_blas_thread():
             factor = np.ascontiguousarray(self.method.update(self.factor, self.moments))
             self.method.restore(self.method.state())
-            scale = len(self.data.levels) / (self.edges[batch + 1] - self.edges[batch])
+            scale = self.data.count / self.data.batch_size(batch, self.batches)
             coded = self._code(factor, batch)
             self.moments = (1 - share) * self.moments + share * scale * coded.cross
+            _check_size(self.moments)
             self.history.append(iteration_of(number + 1, factor, self._newest_codes(), apart=self.apart))
             if self.validation is not None:
                 self.held_out.append(self._cost(self.validation, factor))
@@ -297,7 +382,7 @@ class Training:
             held_out = held_out_canonical = None
             if self.validation is not None:
                 held_out = self._cost(self.validation, factor)
-                held_out_canonical = scale * code_shards(self.identity, self.validation.parts()).relative_error
+                held_out_canonical = scale * self.validation.coded(self.identity).relative_error
             whole = np.pad(factor, ((self.apart, 0), (self.apart, 0)))
             whole[: self.apart, : self.apart] = root_mean_square  # changes neither it nor the condition
             return Trained(
@@ -326,8 +411,11 @@ class Training:
         shapes: dict[str, tuple[int, ...]] = {key: np.shape(getattr(self, key)) for key in STATE}
         shapes |= {"history": (rows, 5), "held_out": (0 if self.validation is None else rows,)}
         for key, shape in shapes.items():
-            usable = ~np.isnan(state[key]) if key == "history" else np.isfinite(state[key])  # T may have been singular
+            singular = key == "history"  # as T may have been
+            usable = ~np.isnan(state[key]) if singular else np.abs(state[key]) < LARGEST
             require(state[key].shape == shape and bool(usable.all()), f"its entry {key} is not what this training left")
+        for value in entries_under("method", state).values():
+            require(bool((np.abs(value) < LARGEST).all()), "its method has numbers that no training leaves")
         for key in STATE:
             setattr(self, key, state[key].copy()[()])
         self.history = [Iteration(int(row[0]), *map(float, row[1:])) for row in state["history"]]
@@ -336,10 +424,9 @@ class Training:
 
     def _code(self, factor: Array, batch: int) -> CodingPass:
         """Code a batch and take down what it leaves out."""
-        start, stop = self.edges[batch], self.edges[batch + 1]
-        coded = code_shards(factor, [self.data.part(start, stop)])
+        coded = self.data.coded(factor, batch, self.batches)
         self.left_out[batch], self.energy[batch] = coded.error**2, coded.energy**2
-        self.coded_patches += stop - start
+        self.coded_patches += self.data.batch_size(batch, self.batches)
         return coded
 
     def _code_all(self, factor: Array) -> Array:
@@ -347,13 +434,19 @@ class Training:
         cross = np.zeros_like(factor)
         for batch in range(self.batches):
             cross += self._code(factor, batch).cross
+        _check_size(cross)
         return cross
 
     def _newest_codes(self) -> CodingPass:
         """S, and the errors of every batch when it was last coded, taken together."""
         return CodingPass(self.moments, *map(float, np.sqrt((self.left_out.sum(), self.energy.sum()))))
 
-    def _cost(self, data: TrainingSet, factor: Array) -> float:
+    def _cost(self, data: PatchSet, factor: Array) -> float:
         """The cost of T on a whole set of patches."""
-        coded = code_shards(factor, data.parts())
+        coded = data.coded(factor)
         return coded.relative_error if self.relative else coded.error / data.norm
+
+
+def _check_size(cross: Array) -> None:
+    """Refuse to learn from numbers that are too large to multiply."""
+    require(bool((np.abs(cross) < LARGEST).all()), "its numbers are too large.")

@@ -6,8 +6,9 @@ import numpy as np
 
 from dstl_cli.base.arrays import Array, Levels, Pixels
 from dstl_cli.noise.estimate import estimate_channels
-from dstl_cli.pixels.colour import check_pixels
+from dstl_cli.pixels.colour import check_shape
 from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.invalid import invalid_pixels, without_invalid
 from dstl_cli.transforms.transform import Transform
 
 BINS = 256
@@ -24,18 +25,23 @@ class ChannelStatistics:
     largest: float
     sigma: float  # as --sigma takes it: on the 0-255 scale, or in the units of the file
     saturated: float  # share of the pixels at the limits of the range
+    invalid: int  # pixels of the page that are no finite numbers in some colour: all else is of the others
     warnings: tuple[str, ...]
 
 
 def channel_statistics(page: int, pixels: Pixels, depth: Depth | None = None) -> list[ChannelStatistics]:
     """The statistics of each channel of a grey (H, W) or RGB (H, W, 3) page."""
-    check_pixels(pixels)
+    check_shape(pixels.shape, pixels.dtype)
     depth = depth or Depth.of(pixels.dtype)
+    missing = invalid_pixels(pixels)
+    invalid = int(np.count_nonzero(missing))
+    estimates = estimate_channels(without_invalid(pixels), depth)
     found = []
-    for (name, values), noise in zip(named_channels(pixels), estimate_channels(pixels, depth), strict=True):
+    for (name, channel), noise in zip(named_channels(pixels), estimates, strict=True):
+        values = channel[~missing] if invalid else channel
         smallest, mean, largest = float(values.min()), float(values.mean(dtype=np.float64)), float(values.max())
         sigma, warnings = noise.sigma / depth.told_unit, tuple(warning.sentence for warning in noise.warnings)
-        found.append(ChannelStatistics(page, name, smallest, mean, largest, sigma, noise.saturated, warnings))
+        found.append(ChannelStatistics(page, name, smallest, mean, largest, sigma, noise.saturated, invalid, warnings))
     return found
 
 
@@ -54,11 +60,19 @@ def working_names(count: int) -> tuple[str, ...]:
 def histogram(pixels: Pixels, depth: Depth | None = None) -> tuple[Array, list[tuple[str, Levels]]]:
     """Edges of equal bins, over the range of depths with a scale, else of the pixels; the counts of each channel."""
     depth = depth or Depth.of(pixels.dtype)
-    limits = (float(pixels.min()), float(pixels.max()))
+    limits = finite_range(pixels)
     if depth.scaled and depth.stored_range is not None:
         limits = (0.0, depth.stored_range[1] + 1)
     edges = np.histogram_bin_edges(np.array([]), BINS, limits)
-    return edges, [(name, np.histogram(values, edges)[0]) for name, values in named_channels(pixels)]
+    return edges, [
+        (name, np.histogram(values[np.isfinite(values)], edges)[0]) for name, values in named_channels(pixels)
+    ]
+
+
+def finite_range(pixels: Pixels) -> tuple[float, float]:
+    """The smallest and the largest finite value of pixels."""
+    values = pixels[np.isfinite(pixels)]
+    return float(values.min()), float(values.max())
 
 
 def atom_grid(transform: Transform) -> Array:

@@ -29,6 +29,8 @@ def cropped(picture: Picture, rows: slice, columns: slice) -> Picture:
     exif = exif_for_part(picture.metadata.exif, width, height)
     lost = picture.metadata.exif is not None and exif is None
     notes = (*picture.notes, "Its EXIF data cannot be read and are left out.") if lost else picture.notes
+    if FORMATS[picture.format].marks:
+        notes = (*notes, "Its attributes and reduced copies are not carried over to a part of it.")
     native_of = getattr(FORMATS[picture.format].load(), "cropped_native", None)
     return Picture(
         picture.name,

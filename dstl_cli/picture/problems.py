@@ -21,6 +21,14 @@ def unsupported(name: str, what: str, remedy: str) -> FileProblem:
     return FileProblem(f"{name} {what}, which dstl does not handle; {remedy}.")
 
 
+class BadPixels(Exception):
+    """What a decoder of ours found wrong, in words."""
+
+
+class DecoderStopped(Exception):
+    """A decoder that crashed or was stopped by its limits; the message says which."""
+
+
 @contextmanager
 def decoding(name: str, what: str = "its pixels do not decode") -> Iterator[None]:
     """Turn whatever is raised on bad bytes into one sentence."""
@@ -28,6 +36,11 @@ def decoding(name: str, what: str = "its pixels do not decode") -> Iterator[None
         yield
     except DstlError:
         raise
+    except BadPixels as error:
+        raise damaged(name, str(error)) from None
+    except DecoderStopped as error:
+        remedy = "copy or export it again, or use --trust-files if you trust it"
+        raise FileProblem(f"{name} could not be decoded: {error}; {remedy}.") from None
     except MemoryError as error:
         raise FileProblem(f"{name} does not fit into memory; close other programs or crop it first.") from error
     except Exception as error:

@@ -6,23 +6,26 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from dstl_cli.base.addresses import Address, Place
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError, FileProblem
+from dstl_cli.picture.decoding import asking
+from dstl_cli.picture.decoding.shared import Block
 from dstl_cli.picture.problems import damaged, truncated
 
-# Arrays beyond this many bytes are mapped from their file instead of being read.
-MAPPED_BYTES = 256 * 2**20
-NARROW_BYTES = 2**20  # the same for rows of which only a part is looked at
+NARROW_BYTES = 2**20  # rows beyond this many bytes, of which only a part is looked at, are read one by one
+STREAM_BYTES = 2**30  # so much is taken from standard input
 MAX_PIXELS_VARIABLE = "DSTL_MAX_PIXELS"
 MAX_PIXELS = 500_000_000
+MOST_DIGITS = 18  # of the user's own limit
 # Deflate cannot shrink data more than 1032 times and LZW not much more, so a file that
 # promises 2000 times its own size is cut off or a forgery; real pictures stay far below 200.
 POSSIBLE_RATIO = 2000
@@ -50,23 +53,32 @@ class Source:
         with file_errors(self.name):
             return self.data.read_bytes()
 
+    def packed(self, pieces: Sequence[tuple[int, int]] | None = None) -> Block:
+        """All the bytes for a decoder, or some pieces (offset, length) of them, one behind another."""
+        wanted = [(0, self.size)] if pieces is None else pieces
+        block = asking.block((sum(count for _, count in wanted),), np.uint8)
+        view, start = block.array.data, 0
+        with file_errors(self.name), self.open() as stream:
+            for offset, count in wanted:
+                stream.seek(offset)
+                if cast(io.BufferedIOBase, stream).readinto(view[start : start + count]) < count:
+                    raise truncated(self.name)
+                start += count
+        return block
+
     def lead(self, count: int) -> bytes:
         """The first bytes."""
         with file_errors(self.name), self.open() as stream:
             return stream.read(count)
 
-    def array(
-        self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], most: int | None = None
-    ) -> np.ndarray[Any, Any]:
-        """Raw values at an offset as an array; mapped from the file beyond `most` bytes (None: when very large)."""
-        count = int(np.prod(shape, dtype=np.int64))
+    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """Raw values at an offset as an array; never mapped from a file, which somebody may cut off meanwhile."""
+        count = math.prod(shape)
         if offset + count * dtype.itemsize > self.size:
             raise truncated(self.name)
         if isinstance(self.data, bytes):
             return np.frombuffer(self.data, dtype, count, offset).reshape(shape)
         with file_errors(self.name):
-            if count * dtype.itemsize > (MAPPED_BYTES if most is None else most):
-                return np.memmap(self.data, dtype, "r", offset, shape)
             values = np.fromfile(self.data, dtype, count, offset=offset)
         if values.size != count:
             raise truncated(self.name)
@@ -76,12 +88,20 @@ class Source:
         self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], rows: slice, columns: slice
     ) -> np.ndarray[Any, Any]:
         """A part of the array that `array` would give, perhaps not contiguous."""
-        before = rows.start * math.prod(shape[1:]) * dtype.itemsize
-        whole = columns.stop - columns.start == shape[1]
-        band = self.array(
-            offset + before, (rows.stop - rows.start, *shape[1:]), dtype, MAPPED_BYTES if whole else NARROW_BYTES
-        )
-        return band[:, columns]
+        row_bytes = math.prod(shape[1:]) * dtype.itemsize
+        high, wide = rows.stop - rows.start, columns.stop - columns.start
+        start = offset + rows.start * row_bytes
+        if wide == shape[1] or high * row_bytes <= NARROW_BYTES or isinstance(self.data, bytes):
+            return self.array(start, (high, *shape[1:]), dtype)[:, columns]
+        band = np.empty((high, wide, *shape[2:]), dtype)
+        start += columns.start * (row_bytes // shape[1])
+        with file_errors(self.name), self.data.open("rb", buffering=0) as stream:
+            for row in band:
+                stream.seek(start)
+                if stream.readinto(row.reshape(-1).view(np.uint8)) < row.nbytes:
+                    raise truncated(self.name)
+                start += row_bytes
+        return band
 
     def check_size(self, width: int, height: int, decoded_bytes: int) -> None:
         """Refuse sizes that are empty, too large, or impossible for so few bytes, before memory and time are spent.
@@ -104,15 +124,19 @@ class Source:
 def max_pixels() -> int | None:
     """The user's own limit of pixels per page from DSTL_MAX_PIXELS, or None."""
     text = os.environ.get(MAX_PIXELS_VARIABLE, "").strip()
-    if text and not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise DstlError(f"{MAX_PIXELS_VARIABLE} must be a whole number of pixels such as 1000000000, not {text!r}.")
+    if text and not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS and int(text) > 0):
+        shown = text if len(text) <= MOST_DIGITS else f"{text[:MOST_DIGITS]}..."
+        raise DstlError(f"{MAX_PIXELS_VARIABLE} must be a whole number of pixels such as 1000000000, not {shown!r}.")
     return int(text) if text else None
 
 
-def open_source(source: Path | bytes | None, name: str | None = None) -> Source:
-    """Check that a path is a readable, non-empty regular file and make a Source of it; None is standard input."""
-    if source is None:
-        source = _standard_input()
+def open_source(source: Place | bytes, name: str | None = None) -> Source:
+    """Check that a path is a readable, non-empty regular file and make a Source of it.
+
+    What is at an address is read whole.
+    """
+    if isinstance(source, Address):
+        source, name = source.read(), name or str(source)
     if isinstance(source, bytes):
         shown = name or "standard input"
         size = len(source)
@@ -132,14 +156,25 @@ def open_source(source: Path | bytes | None, name: str | None = None) -> Source:
     return Source(source, shown, size)
 
 
-def _standard_input() -> bytes:
-    """All of standard input."""
+def folder_source(folder: Path, name: str | None = None) -> Source:
+    """The Source of a folder that is one picture: it has a place and no bytes."""
+    return Source(folder, name or display_name(folder), 0)
+
+
+def standard_input(check: Callable[[bytes], object], lead: int) -> bytes:
+    """All of standard input, whose first bytes must pass a check before more is read."""
     if sys.stdin is None:
         raise FileProblem("There is no standard input to read a picture from; give a file.")
     try:
-        return sys.stdin.buffer.read()
+        first = sys.stdin.buffer.read(lead)
+        if first:
+            check(first)
+        rest = sys.stdin.buffer.read(STREAM_BYTES)
     except (OSError, ValueError) as error:
         raise FileProblem(f"Standard input cannot be read ({error}); give a file.") from error
+    if len(rest) == STREAM_BYTES:
+        raise FileProblem(f"Standard input has more than {STREAM_BYTES} bytes; save it to a file and give that.")
+    return first + rest
 
 
 _OS_REMEDIES = {

@@ -1,4 +1,4 @@
-"""Pictures are written page by page, or some rows at a time; a file appears complete or not at all.
+"""Pictures are written page by page, some rows at a time, or tile by tile; they appear complete or not at all.
 
 with open_writer(picture, Path("clean.tiff")) as writer:
     for index in range(len(picture.specs)):
@@ -6,12 +6,13 @@ with open_writer(picture, Path("clean.tiff")) as writer:
         writer.add(denoise(colour), alpha)
 """
 
+import filecmp
 import io
 import os
 import sys
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dstl_cli.base.atomic import atomic_output
+from dstl_cli.base.addresses import Address, Place, whole_object
+from dstl_cli.base.atomic import atomic_folder, atomic_output, writing_errors
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
 from dstl_cli.picture.formats import FORMATS, Format, format_to_write, split_suffix
@@ -117,7 +119,7 @@ def _write_rows(codec: Any, picture: Picture, stream: BinaryIO, strip: bool) -> 
 @contextmanager
 def open_writer(
     picture: Picture,
-    target: Path | BinaryIO | None,
+    target: Place | BinaryIO | None,
     *,
     format: str | None = None,
     strip: bool = False,
@@ -125,7 +127,7 @@ def open_writer(
     resume: bool = False,
     jpeg_quality: int | None = None,
 ) -> Iterator[Writer]:
-    """Write the pages of `picture`, or others like them, to a file, a binary stream or (None) standard output.
+    """Write the pages of `picture`, or others like them, to a place, a binary stream or (None) standard output.
 
     The format is `format`, or else what the file name asks for, or else `natural_format`. With strip, profile, EXIF,
     resolution and all other metadata are left out, but not the axes of TIFF stacks. A file that exists is an error
@@ -133,18 +135,49 @@ def open_writer(
     the picture's own was (95 for others), or at `jpeg_quality`.
     """
     path = Path(target) if isinstance(target, (str, os.PathLike)) else None
-    entry = format_to_write(path) if path and not format else FORMATS[format or natural_format(picture)]
-    check_format(picture, entry, strip=strip, suffix="" if path is None else split_suffix(path.name)[1])
+    named = target if isinstance(target, Address) else path
+    entry = format_to_write(named) if named and not format else FORMATS[format or natural_format(picture)]
+    check_format(picture, entry, strip=strip, suffix="" if named is None else split_suffix(named.name)[1])
+    if entry.marks:
+        raise FileProblem(f"{picture.name} goes into one file; choose an output in .tiff, not in {entry.suffixes[0]}.")
     if entry.name != picture.format:
         picture = replace(picture, native=None)
     if jpeg_quality is not None and entry.name == "jpeg":
         picture = entry.load().at_quality(picture, jpeg_quality)
     kept = path if path and resume and not overwrite and os.path.isfile(path) else None
-    output = atomic_output(path, overwrite=overwrite or kept is not None) if path else _whole_output(target)
+    output: AbstractContextManager[BinaryIO]
+    if isinstance(target, Address):
+        output = whole_object(target, overwrite=overwrite, same=resume)
+    else:
+        output = atomic_output(path, overwrite=overwrite or kept is not None) if path else _whole_output(target)
     with output as stream:
         writer = Writer(picture, entry, stream, strip, kept)
         yield writer
         writer.close()
+
+
+@contextmanager
+def open_tiles(
+    picture: Picture, target: Path, *, strip: bool = False, overwrite: bool = True, resume: bool = False
+) -> Iterator[Any]:
+    """Lay out a folder for `picture` or one like it, whose pixels are then written tile by tile.
+
+    What is given is what the format's `create` makes, such as `ZarrFolder`. Only a folder that is a picture is
+    overwritten; with `resume` one that is there must be what is written, to the byte.
+    """
+    entry = format_to_write(target)
+    check_format(picture, entry, strip=strip, suffix=split_suffix(target.name)[1])
+    if target.is_dir() and not any((target / mark).is_file() for mark in entry.marks):
+        name = display_name(target)
+        raise FileProblem(f"{name} is a folder that is no {entry.label} picture; give another name.")
+    if entry.name != picture.format:
+        picture = replace(picture, native=None)
+    kept = resume and not overwrite and target.is_dir()
+    with atomic_folder(target, overwrite=overwrite or kept) as folder:
+        with writing_errors(target):
+            yield entry.load().create(picture, folder.absolute(), strip)
+        if kept and not _are_same(target, folder):
+            raise _not_this(target)
 
 
 def write_picture(picture: Picture, target: Path | BinaryIO | None, **options: Any) -> None:
@@ -187,15 +220,27 @@ def _check_same(path: Path, written: BinaryIO) -> None:
         while same and (block := old.read(2**20)):
             same = block == written.read(2**20)
     if not same:
-        raise FileProblem(f"{name} exists and is not what this run writes; use --force to overwrite it.")
+        raise _not_this(path)
+
+
+def _are_same(first: Path, second: Path) -> bool:
+    """Whether two folders hold the same files, to the byte."""
+    names = [sorted(path.relative_to(top) for path in top.rglob("*") if path.is_file()) for top in (first, second)]
+    return names[0] == names[1] and not any(filecmp.cmpfiles(first, second, names[0], shallow=False)[1:])
+
+
+def _not_this(path: Path) -> FileProblem:
+    """The error for a target that another run or program made."""
+    return FileProblem(f"{display_name(path)} exists and is not what this run writes; use --force to overwrite it.")
 
 
 # --- what a format can hold ---------------------------------------------------------------------------
 
 
 def natural_format(picture: Picture) -> str:
-    """The format to write a picture in when none is asked for: its own if that can be, else PNG, else TIFF."""
-    own = [picture.format] if FORMATS[picture.format].written else []
+    """The format of a file for a picture when none is asked for: its own if that can be, else PNG, else TIFF."""
+    entry = FORMATS[picture.format]
+    own = [picture.format] if entry.written and not entry.marks else []
     return next((name for name in (*own, "png") if not _obstacle(picture, FORMATS[name], True, "")), "tiff")
 
 
@@ -210,6 +255,8 @@ def check_format(picture: Picture, entry: Format, *, strip: bool = False, suffix
 def _obstacle(picture: Picture, entry: Format, strip: bool, suffix: str) -> str:
     """Why a format cannot hold a picture; empty when it can."""
     label, spec, count = entry.label, picture.specs[0], len(picture.specs)
+    if entry.marks and len(set(picture.specs)) > 1:
+        return f"has pages of different sizes or kinds, but {label} holds equal ones"
     if not entry.pages:
         if count > 1:
             return f"has {count} pages, but {label} holds one"

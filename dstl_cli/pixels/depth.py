@@ -75,7 +75,8 @@ class Depth:
         """The depth for noise of this deviation: numbers without a scale of their own get it from their noise."""
         if self.scaled or sigma < LEAST_SIGMA or FLOAT_SIGMAS[0] <= sigma <= FLOAT_SIGMAS[1]:
             return self
-        return replace(self, unit=sigma / FLOAT_SIGMA)
+        largest = float(np.finfo(working_type(self.dtype)).max)  # what is worked on is multiplied by the unit
+        return replace(self, unit=min(sigma, largest) / FLOAT_SIGMA)
 
     def unrounded(self) -> "Depth":
         """The depth of the same numbers where they need not be whole: same units and range, in double precision."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dstl_cli.base.atomic import atomic_output
-from dstl_cli.measure.inspection import ChannelStatistics, atom_grid, histogram, working_names
+from dstl_cli.measure.inspection import ChannelStatistics, atom_grid, finite_range, histogram, working_names
 
 if TYPE_CHECKING:
     from dstl_cli.base.arrays import Array, Pixels
@@ -122,7 +122,7 @@ def plot_image(
         right.set(title="Taken as white noise", ylabel="sigma")
         right.margins(x=0.4 if len(first) == 1 else 0.1, y=0.15)
         whole = pixels.dtype.kind == "u"
-        _draw_noise(lower.subplots(1, 2), noise, FULL_RANGE if whole else (float(pixels.min()), float(pixels.max())))
+        _draw_noise(lower.subplots(1, 2), noise, FULL_RANGE if whole else finite_range(pixels))
 
 
 def plot_noise(noise: "NoiseModel", title: str, path: Path, *, units: str = "0-255", overwrite: bool = False) -> None:

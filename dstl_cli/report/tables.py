@@ -13,6 +13,20 @@ from dstl_cli.base.atomic import atomic_output
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.version import __version__
 
+FORMULA_BEGINS = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\n",
+    "\uff1d",
+    "\uff0b",
+    "\uff0d",
+    "\uff20",
+)  # the last four are wide
+
 if TYPE_CHECKING:
     from dstl_cli.transforms.files import TransformFile
 
@@ -34,13 +48,21 @@ def _plain(value: Any) -> Any:
 
 
 def write_csv(rows: Sequence[Any], path: Path, *, overwrite: bool = False) -> None:
-    """Write a CSV table of dataclass rows under their field names; None is an empty cell, infinite is inf."""
+    """Write a CSV table of dataclass rows under their field names; None is an empty cell, infinite is inf.
+
+    A text that a spreadsheet would take for a formula gets a ' in front, as OWASP advises: then it is shown as text.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(field.name for field in fields(rows[0]))
-    writer.writerows(asdict(row).values() for row in rows)
+    writer.writerows(map(_harmless, asdict(row).values()) for row in rows)
     with atomic_output(path, overwrite=overwrite) as stream:
         stream.write(text.getvalue().encode())
+
+
+def _harmless(value: Any) -> Any:
+    """A cell that no spreadsheet calculates: with a ' before what begins a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_BEGINS) else value
 
 
 def flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -2,17 +2,22 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dstl_cli.base.addresses import Address, place_of
 from dstl_cli.base.arrays import Arrays
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError, UsageProblem, refusals
-from dstl_cli.learning.on_collection import PatchSample
+from dstl_cli.learning.on_collection import PatchSample, PatchSet, TrainingSet
 from dstl_cli.learning.settings import CollectionSettings
-from dstl_cli.picture.inputs import STANDARD_STREAM, Selection, find_inputs
+from dstl_cli.picture.inputs import STANDARD_STREAM, Input, Selection, find_inputs
 from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.colour import luminance
 from dstl_cli.pixels.depth import Depth
@@ -25,6 +30,9 @@ def find_collection(arguments: Sequence[str]) -> Selection:
     """The pictures among files, folders (with all below them) and unexpanded patterns; wrong names are refused."""
     if STANDARD_STREAM in arguments:
         raise UsageProblem("Pictures to learn from are given as files and folders, not on standard input.")
+    remote = [argument for argument in arguments if isinstance(place_of(argument), Address)]
+    if remote:
+        raise UsageProblem(f"Pictures to learn from are files of this machine, not {remote[0]}; copy them first.")
     found = find_inputs(arguments, recursive=True, made_suffix=NO_SUFFIX)
     for path in files_of(found):
         if not os.path.lexists(path):
@@ -34,13 +42,13 @@ def find_collection(arguments: Sequence[str]) -> Selection:
 
 def files_of(collection: Selection) -> list[Path]:
     """The files of a collection, in a fixed order."""
-    return [item.path for item in collection.inputs if item.path is not None]
+    return [item.path for item in collection.inputs if isinstance(item.path, Path)]
 
 
 def without(collection: Selection, other: Selection) -> Selection:
     """A collection without the files that another one has too, be it under other names."""
     taken = {os.path.realpath(path) for path in files_of(other)}
-    kept = tuple(item for item in collection.inputs if os.path.realpath(item.path or "") not in taken)
+    kept = tuple(item for item in collection.inputs if os.path.realpath(str(item.path or "")) not in taken)
     return replace(collection, inputs=kept)
 
 
@@ -56,17 +64,32 @@ def fingerprint(collection: Selection) -> str:
     return digest.hexdigest()
 
 
+def learn_from(item: Input, name: str, take: Callable[[NDArray[np.generic], int], None]) -> tuple[bool, str | None]:
+    """Hand the grey channel of every page of a file, and its number, to `take`.
+
+    Whether its pixels have no scale of their own, as floats; and why it cannot be learnt from, if it cannot.
+    """
+    try:
+        with refusals(name, "cannot be learnt from"):
+            picture = read_picture(item.path, name=name)
+            for page in range(len(picture.specs)):
+                depth = Depth.of(picture.specs[page].dtype, picture.specs[page].bits)
+                take(luminance(picture.pages[page], depth), page)
+            return not Depth.of(picture.specs[0].dtype).scaled, None
+    except DstlError as error:
+        return False, str(error)
+
+
 @dataclass
-class SampledPictures:
-    """The pictures to learn from, or those held out: how many were read, and the sample they gave."""
+class CollectionPart(ABC):
+    """The pictures to learn from, or those held out, how many were read, and the patches they give."""
 
     number: int  # goes into the random numbers
     option: str  # by which they were given
     collection: Selection
-    sample: PatchSample
-    read: int = 0  # files
-    floats: int = 0  # files that could be read whose pixels have no scale of their own, as floats
-    unreadable: list[dict[str, str]] = field(default_factory=list)  # input and error of each
+    read: int = field(default=0, kw_only=True)  # files
+    floats: int = field(default=0, kw_only=True)  # files whose pixels have no scale of their own, as floats
+    unreadable: list[dict[str, str]] = field(default_factory=list, kw_only=True)  # input and error of each
 
     @property
     def count(self) -> int:
@@ -78,28 +101,12 @@ class SampledPictures:
         """How many files could be learnt from so far."""
         return self.read - len(self.unreadable)
 
-    def read_on(self) -> Iterator[str | None]:
-        """Read the files that have not been read yet; of each, the sentence that says why it cannot be learnt from."""
-        for item in self.collection.inputs[self.read :]:
-            problem = None
-            try:
-                with refusals(item.name, "cannot be learnt from"):
-                    picture = read_picture(item.path)
-                    for page in range(len(picture.specs)):
-                        depth = Depth.of(picture.specs[page].dtype, picture.specs[page].bits)
-                        self.sample.add(luminance(picture.pages[page], depth), self.number, self.read, page)
-                    self.floats += not Depth.of(picture.specs[0].dtype).scaled
-            except DstlError as error:
-                problem = str(error)
-                self.unreadable.append({"input": item.name, "error": problem})
-            self.read += 1
-            yield problem
-
-    def restore(self, progress: Mapping[str, Any], sample: Arrays) -> None:
-        """Go on from what a checkpoint holds: PROGRESS, and the state of the sample."""
-        self.read, self.floats = int(progress["read"]), int(progress["floats"])
-        self.unreadable = [{key: str(item[key]) for key in ("input", "error")} for item in progress["unreadable"]]
-        self.sample.restore(sample)
+    def take_down(self, name: str, floats: bool, problem: str | None) -> None:
+        """Count a file that was read, and what is wrong with it."""
+        self.read += 1
+        self.floats += floats
+        if problem is not None:
+            self.unreadable.append({"input": name, "error": problem})
 
     def why_empty(self, settings: CollectionSettings) -> str:
         """Why no patch was sampled, in a sentence."""
@@ -111,3 +118,82 @@ class SampledPictures:
                 " (float pictures have it in their own units)."
             )
         return f"The pictures of {self.option} are flat: there is nothing to learn; give other pictures."
+
+    @abstractmethod
+    def read_on(self) -> Iterator[str | None]:
+        """Read the files that have not been read yet; of each, the sentence that says why it cannot be learnt from."""
+
+    @property
+    @abstractmethod
+    def filled(self) -> int:
+        """How many patches there are."""
+
+    @property
+    @abstractmethod
+    def shards(self) -> int:
+        """In how many shards the patches lie; 0 for a sample."""
+
+    @abstractmethod
+    def state(self) -> Arrays:
+        """What checkpoints keep of the patches."""
+
+    @abstractmethod
+    def restore(self, progress: Mapping[str, Any], state: Arrays) -> None:
+        """Go on from what a checkpoint holds: PROGRESS, and the state."""
+
+    @abstractmethod
+    def patches(self) -> PatchSet:
+        """The patches, as they are learnt from."""
+
+
+@dataclass
+class SampledPictures(CollectionPart):
+    """The same with the sample that they gave."""
+
+    settings: CollectionSettings
+    sample: PatchSample
+
+    def read_on(self) -> Iterator[str | None]:
+        """Read the files that have not been read yet; of each, the sentence that says why it cannot be learnt from."""
+        for item in self.collection.inputs[self.read :]:
+
+            def take(image: NDArray[np.generic], page: int) -> None:
+                self.sample.add(image, self.number, self.read, page)
+
+            floats, problem = learn_from(item, item.name, take)
+            self.take_down(item.name, floats, problem)
+            yield problem
+
+    @property
+    def filled(self) -> int:
+        """How many patches there are."""
+        return self.sample.filled
+
+    @property
+    def shards(self) -> int:
+        """None: this is a sample."""
+        return 0
+
+    def state(self) -> Arrays:
+        """The sample, as checkpoints keep it."""
+        return self.sample.state()
+
+    def restore(self, progress: Mapping[str, Any], state: Arrays) -> None:
+        """Go on from what a checkpoint holds: PROGRESS, and the state of the sample."""
+        self.read, self.floats = int(progress["read"]), int(progress["floats"])
+        self.unreadable = [{key: str(item[key]) for key in ("input", "error")} for item in progress["unreadable"]]
+        self.sample.restore(state)
+
+    def patches(self) -> TrainingSet:
+        """The patches, as they are learnt from."""
+        return TrainingSet.from_patches(self.sample.patches(), self.settings)
+
+
+def sampled(
+    settings: CollectionSettings, pictures: Selection, held_out: Selection
+) -> tuple[SampledPictures, SampledPictures]:
+    """Both parts of a training from a bounded sample."""
+    return (
+        SampledPictures(0, "PATH", pictures, settings, PatchSample.of(settings)),
+        SampledPictures(1, "--validation", held_out, settings, PatchSample.of(settings, held_out=True)),
+    )

@@ -10,13 +10,15 @@ from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.errors import DstlError, UsageProblem, refusals
 from dstl_cli.measure import trials
 from dstl_cli.noise.blind import NO_HINTS
+from dstl_cli.picture.formats import holds_pictures
 from dstl_cli.picture.inputs import Input, find_inputs
+from dstl_cli.picture.model import Picture
 from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.report.exhibits import Exhibit, page_budget
 from dstl_cli.report.page import Report
 from dstl_cli.run.collections import NO_SUFFIX
-from dstl_cli.run.files import hints_of
+from dstl_cli.run.pages import hints_of
 
 Pair = tuple[Input, Input | None]  # a clean picture and what is compared with it, if not the clean one with noise
 
@@ -40,9 +42,9 @@ def paired(first: Path, second: Path, *, recursive: bool, noisy: bool) -> list[P
     their noisy inputs; of noisy pictures, names with _clean and _noisy. A picture without a partner, on either side, is
     an error.
     """
-    if first.is_dir() != second.is_dir():
+    if holds_pictures(first) != holds_pictures(second):
         raise UsageProblem("A picture is compared with a picture, a folder with a folder; give two of one kind.")
-    if not first.is_dir():
+    if not holds_pictures(first):
         return [(Input(first, Path(first.name)), Input(second, Path(second.name)))]
     second = first if first.samefile(second) else second
     clean = _by_stem(first, recursive, CLEAN if noisy else (), (*NOISY, *MADE) if noisy else MADE)
@@ -87,11 +89,84 @@ def _inputs(arguments: Sequence[str], recursive: bool, made_suffix: str) -> list
     return list(found.inputs)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What is measured of a picture: the rows, what its pages are called, and some of them to be shown."""
+
+    rows: list[trials.Row]
+    titles: dict[tuple[str | None, int | None], str]
+    exhibits: list[Exhibit]
+    colour: bool
+
+
+@dataclass(frozen=True)
+class MeasureWork:
+    """One picture of an evaluation, under its name in the tables; see `Evaluation`."""
+
+    name: str
+    item: Input
+    other: Input | None
+    plan: trials.NoisePlan | None
+    measures: trials.Measures
+
+    def attempt(self, shown: tuple[int, int] = (0, 0), progress: Progress | None = None) -> Measured | DstlError:
+        """What is measured, or why it is not; shown: how many pages are, and how large."""
+        failure = "cannot be measured" if self.other is None else f"and {self.other.name} cannot be compared"
+        try:
+            with refusals(self.item.name, failure):
+                return self._measured(shown, progress)
+        except DstlError as error:
+            return error
+
+    def _measured(self, shown: tuple[int, int], progress: Progress | None) -> Measured:
+        """Measure the pages: all of them, or none counts."""
+        item, other = self.item, self.other
+        picture = read_picture(item.path, name=item.name)
+        partner = None if other is None else read_picture(other.path, name=other.name)
+        count = len(picture.specs)
+        if partner is not None and len(partner.specs) != count:
+            raise DstlError(f"{picture.name} has {count} pages and {partner.name} {len(partner.specs)}.")
+        made = Measured([], {}, [], any(spec.channels == 3 for spec in picture.specs))
+        for page in range(count):
+            made.titles[self.name, page + 1] = title = self.name if count == 1 else f"{self.name}, page {page + 1}"
+            exhibit = None
+            if page < shown[0]:
+                spec = picture.specs[page]
+                depth = Depth.of(spec.dtype, spec.bits)
+                clean = trials.with_white_at_255(picture.pages[page], self.measures.peak, depth=depth)
+                exhibit = Exhibit.of(title, clean, shown[1])
+                made.exhibits.append(exhibit)
+            for measured in self._measurements(picture, partner, page, part_of(progress, page, count)):
+                made.rows.append(measured.row)
+                if exhibit is not None and measured.row.repeat in (None, 1):
+                    exhibit.add(measured)
+        return made
+
+    def _measurements(
+        self, picture: Picture, partner: Picture | None, page: int, progress: Progress | None
+    ) -> Iterable[trials.Measurement]:
+        """Those of a page."""
+        clean, noisy = picture.pages[page], None if partner is None else partner.pages[page]
+        specs = [None if whole is None else whole.specs[page] for whole in (picture, partner)]
+        own, theirs = (None if spec is None else Depth.of(spec.dtype, spec.bits) for spec in specs)
+        if self.plan is not None:
+            return trials.noise_trials(
+                *(self.name, page + 1, clean, self.plan, self.measures, progress),
+                noisy=noisy,
+                depths=(own, theirs),
+                hints=NO_HINTS if partner is None else hints_of(partner),
+            )
+        if noisy is None:
+            return ()
+        return [trials.measure_pair(self.name, page + 1, clean, noisy, self.measures, depths=(own, theirs))]
+
+
 @dataclass
 class Evaluation:
     """Goes through the pictures one by one and keeps the rows; a picture that fails does not stop the rest.
 
     plan: how the partners, or the clean pictures with noise, are denoised; None: the partners are compared as they are.
+    executor: who does the work, in any order, if not this process; it draws no pictures.
     """
 
     pairs: Sequence[Pair]
@@ -102,26 +177,47 @@ class Evaluation:
     titles: dict[tuple[str | None, int | None], str] = field(default_factory=dict)  # by name and page
     exhibits: list[Exhibit] = field(default_factory=list)
     errors: list[dict[str, str]] = field(default_factory=list)
-    pages_seen: int = 0
     colour: bool = False  # some page has colours
+    executor: "Executor | None" = None
 
     def all(self, progress: Progress | None, describe: Callable[[str], None]) -> Iterator[str]:
         """Measure everything; gives a sentence for each picture that fails."""
-        budget = self._page_budget() if self.wants_pictures else (0, 0)
-        for _, request in self.plan.configurations if self.plan is not None else ():
-            trials.warm_up(request)
         names = [display_name(item.relative.as_posix()) for item, _ in self.pairs]
         if len(set(names)) < len(names):  # the places in their folders are not clear
             names = [item.name for item, _ in self.pairs]
-        for index, (name, (item, other)) in enumerate(zip(names, self.pairs, strict=True)):
-            describe(name)
-            failure = "cannot be measured" if other is None else f"and {other.name} cannot be compared"
-            try:
-                with refusals(item.name, failure):
-                    self._one(name, item, other, budget, part_of(progress, index, len(names)))
-            except DstlError as error:
-                self.errors.append({"image": name, "error": str(error)})
-                yield str(error)
+        how = self.plan, self.measures
+        works = [MeasureWork(name, *pair, *how) for name, pair in zip(names, self.pairs, strict=True)]
+        ended: dict[int, Measured | DstlError] = {}
+        measure = Evaluation.on_this_machine if self.executor is None else self.executor
+        for work, end in measure(self, works, progress, describe):
+            ended[id(work)] = end
+            if isinstance(end, DstlError):
+                yield str(end)
+        for work in works:
+            self._add(work.name, ended[id(work)])
+
+    def on_this_machine(
+        self, works: "Sequence[MeasureWork]", progress: Progress | None, describe: Callable[[str], None]
+    ) -> "Iterator[tuple[MeasureWork, Measured | DstlError]]":
+        """What is measured of each picture, one after the other."""
+        most, side = self._page_budget() if self.wants_pictures else (0, 0)
+        for _, request in self.plan.configurations if self.plan is not None else ():
+            trials.warm_up(request)
+        for index, work in enumerate(works):
+            describe(work.name)
+            end = work.attempt((most, side), part_of(progress, index, len(works)))
+            most -= 0 if isinstance(end, DstlError) else len(end.titles)
+            yield work, end
+
+    def _add(self, name: str, end: "Measured | DstlError") -> None:
+        """Keep what is measured of a picture."""
+        if isinstance(end, DstlError):
+            self.errors.append({"image": name, "error": str(end)})
+            return
+        self.rows += end.rows
+        self.titles |= end.titles
+        self.exhibits += end.exhibits
+        self.colour = self.colour or end.colour
 
     def _page_budget(self) -> tuple[int, int]:
         """How many pictures the page can show, and how large."""
@@ -134,50 +230,6 @@ class Evaluation:
             channels += [3] if info is None else [info.channels] * info.pages
         each = 1 if self.plan is None else len(self.plan.cases) * len(self.plan.configurations)
         return page_budget(channels or [1], each)
-
-    def _one(
-        self, name: str, item: Input, other: Input | None, budget: tuple[int, int], progress: Progress | None
-    ) -> None:
-        """Measure the pages of one picture: all of them, or none counts."""
-        picture = read_picture(item.path, name=item.name)
-        partner = None if other is None else read_picture(other.path, name=other.name)
-        count = len(picture.specs)
-        if partner is not None and len(partner.specs) != count:
-            raise DstlError(f"{picture.name} has {count} pages and {partner.name} {len(partner.specs)}.")
-        hints = NO_HINTS if partner is None else hints_of(partner)
-        rows, exhibits = [], []
-        titles: dict[tuple[str | None, int | None], str] = {}
-        for page, spec in enumerate(picture.specs, start=1):
-            depth = Depth.of(spec.dtype, spec.bits)
-            clean, exhibit = picture.pages[page - 1], None
-            titles[name, page] = name if count == 1 else f"{name}, page {page}"
-            self.pages_seen += 1
-            self.colour = self.colour or spec.channels == 3
-            if self.pages_seen <= budget[0]:
-                shown = trials.with_white_at_255(clean, self.measures.peak, depth=depth)
-                exhibit = Exhibit.of(titles[name, page], shown, budget[1])
-                exhibits.append(exhibit)
-            measurements: Iterable[trials.Measurement] = ()
-            other_page = None if partner is None else partner.pages[page - 1]
-            theirs = None if partner is None else Depth.of(partner.specs[page - 1].dtype, partner.specs[page - 1].bits)
-            if self.plan is not None:
-                share = part_of(progress, page - 1, count)
-                measurements = trials.noise_trials(
-                    *(name, page, clean, self.plan, self.measures, share),
-                    noisy=other_page,
-                    depths=(depth, theirs),
-                    hints=hints,
-                )
-            elif other_page is not None:
-                compared = trials.measure_pair(*(name, page, clean, other_page, self.measures), depths=(depth, theirs))
-                measurements = [compared]
-            for measured in measurements:
-                rows.append(measured.row)
-                if exhibit is not None and measured.row.repeat in (None, 1):
-                    exhibit.add(measured)
-        self.rows += rows
-        self.titles |= titles
-        self.exhibits += exhibits
 
     @property
     def mode(self) -> str:
@@ -243,3 +295,9 @@ class Evaluation:
             sentences.append(f"{len(self.errors)} more could not be measured.")
         numbers = (self.means, trials.mean_rows(self.rows, of_each_picture=True), self.titles)
         return Report(summary, sentences, before, clean, difference, *numbers, self.exhibits)
+
+
+Executor = Callable[
+    [Evaluation, Sequence[MeasureWork], Progress | None, Callable[[str], None]],
+    Iterator[tuple[MeasureWork, Measured | DstlError]],
+]

@@ -1,5 +1,7 @@
 """A run of `dstl denoise`: every picture is read, denoised and written; it says nothing to anyone."""
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -13,27 +15,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dstl_cli.base.addresses import Address, Place
+from dstl_cli.base.atomic import claim
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
 from dstl_cli.base.threads import available_cores, in_order
-from dstl_cli.denoising import pipeline
 from dstl_cli.denoising.pipeline import DenoiseRecord, denoised_rows
+from dstl_cli.denoising.plan import Plan
 from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.errors import DstlError, refusals
-from dstl_cli.noise.blind import Hints
 from dstl_cli.noise.model import NoiseModel
 from dstl_cli.picture.crop import cropped
-from dstl_cli.picture.formats import FORMATS, format_to_write
-from dstl_cli.picture.formats.exif import exif_iso
-from dstl_cli.picture.formats.jpeg import jpeg_coding
-from dstl_cli.picture.inputs import Input, Job, Selection
-from dstl_cli.picture.model import ImageInfo, Page, Picture
+from dstl_cli.picture.formats import FORMATS, format_to_write, is_written_in_tiles
+from dstl_cli.picture.inputs import Input, Job, Selection, is_done
+from dstl_cli.picture.model import ImageInfo, Picture
 from dstl_cli.picture.read import read_picture
-from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_writer
+from dstl_cli.picture.write import Writer, lost_metadata, natural_format, open_tiles, open_writer
 from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.planes import Box
+from dstl_cli.run.cluster import Cluster, Means
+from dstl_cli.run.journal import Journal
+from dstl_cli.run.large import Crew, PageWork, denoised_by, write_reduced, write_tiles
+from dstl_cli.run.noise import NoiseFile, noise_for
+from dstl_cli.run.pages import PageSource, page_of, read_input
 from dstl_cli.transforms.files import TransformFile, save_transform
+from dstl_cli.transforms.transform import Iteration
 
 if TYPE_CHECKING:
     from dstl_cli.run.pooling import SharedNoise
@@ -44,7 +51,28 @@ PICTURE_KEYS = ("width", "height", "pages", "channels", "dtype", "sigma", "sigma
 MADE_KEYS = ("noise", "unchanged", "seconds", "warnings", "settings", "transform", "error")
 RECORD_KEYS = ("input", "output", *PICTURE_KEYS, *MADE_KEYS)
 LOOKED_AT = 64  # files whose headers are looked at before they are denoised
+LARGE_PIXELS = 32_000_000  # pages of this size are denoised in tiles where there are several workers ...
+LARGE_BYTES = 2**20  # ... in files of more bytes, whose headers are looked at
 SMALL_PIXELS = 500_000  # pictures up to this size are denoised side by side, one on each thread; others by themselves
+
+
+@dataclass(frozen=True)
+class FirstPage:
+    """What is told of how a page was denoised: little, so that it can be sent, and not the transform itself."""
+
+    sigmas: tuple[float, ...]
+    noise: NoiseModel  # in the units in which deviations are told
+    settings: dict[str, Any] | None
+    transform: dict[str, Any] | None
+    history: tuple[Iteration, ...]
+    plan: dict[str, Any]
+
+    @classmethod
+    def of(cls, page: DenoiseRecord) -> "FirstPage":
+        """What is told of a page."""
+        transform = None if page.transform is None else page.transform.facts()
+        told = page.plan.noise_as_told, page.settings, transform
+        return cls(page.sigmas, *told, page.history, page.plan.to_json())
 
 
 @dataclass(frozen=True)
@@ -52,7 +80,7 @@ class DenoisedFile:
     """A written picture: what it is, how its first page was denoised, and what there is to say, each sentence once."""
 
     info: ImageInfo
-    first_page: DenoiseRecord
+    first_page: FirstPage
     warnings: tuple[str, ...]
     seconds: float
     sigma_source: str  # "given", "estimated" or "shared"
@@ -68,8 +96,8 @@ class DenoisedFile:
         page = self.first_page
         size = {key: getattr(self.info, key) for key in ("width", "height", "pages", "channels")}
         noise = {"sigma": self.sigma, "sigma_channels": list(page.sigmas), "sigma_source": self.sigma_source}
-        noise |= {"noise": page.plan.noise.to_json()["kind"] if page.transform else None, "unchanged": self.unchanged}
-        made = {"settings": page.settings, "transform": None if page.transform is None else page.transform.facts()}
+        noise |= {"noise": page.plan["noise"]["kind"] if page.transform else None, "unchanged": self.unchanged}
+        made = {"settings": page.settings, "transform": page.transform}
         more = {"dtype": self.info.dtype.name, "seconds": self.seconds, "warnings": list(self.warnings)}
         return size | noise | made | more
 
@@ -82,12 +110,16 @@ class DenoiseRun:
     transform of the only picture goes. jpeg_quality: of JPEG outputs, coded as their inputs where it is None.
     shared: what the pictures of the run have in common, in the place of noise.
     crop: the part of every page that is denoised and written; what is found out before is that of the whole page.
+    executor: who does the work, in any order, if not this process. journal: where each end is noted.
+    sharing: with resume, pictures that another run does meanwhile need not be done here.
+    cluster: whose workers denoise the tiles of a picture; this process only surveys it, and writes what is a file.
+    keeps_records: whether all of them are wanted in the end; of a million pictures they would take gigabytes.
     """
 
     found: Selection
     todo: Sequence[Job]
     done_before: Sequence[Job]
-    noise: float | NoiseModel | None
+    noise: float | NoiseModel | NoiseFile | None
     request: Request
     save_transform: Path | None
     strip: bool
@@ -96,31 +128,51 @@ class DenoiseRun:
     jpeg_quality: int | None = None
     shared: "SharedNoise | None" = None
     crop: Box | None = None
+    executor: "Executor | None" = None
+    journal: Journal | None = None
+    sharing: bool = True
+    cluster: Cluster | None = None
+    keeps_records: bool = True
     records: list[dict[str, Any]] = field(default_factory=list)
+    ends: Counter[str] = field(default_factory=Counter)
 
     def all(
         self, progress: Progress | None, describe: Callable[[str], None]
     ) -> Iterator[tuple[dict[str, Any], DenoisedFile | None]]:
         """Denoise every picture, after those of the arguments that cannot be looked into.
 
-        Of each, what the JSON report tells of it, and what it has become: None where its record has an error.
+        Of each, what the JSON report tells of it, and what it has become: None where its record has an error. In the
+        end the records have the order of the pictures, whoever did the work.
         """
         for name, sentence in self.found.problems:
             yield self._recorded(name, None, error=sentence), None
-        for job, finished in self._finished(progress, describe):
+        first, came = len(self.records), list[int]()
+        finish = DenoiseRun.on_this_machine if self.executor is None else self.executor
+        for job, finished in finish(self, progress, describe):
+            if isinstance(finished, DoneElsewhere):
+                self.done_before = [*self.done_before, job]
+                continue
+            came.append(id(job))
             if isinstance(finished, DstlError):
                 yield self._recorded(job.source.name, job.output_name, error=str(finished)), None
             else:
                 yield self._recorded(job.source.name, job.output_name, **finished.facts()), finished
+        if self.keeps_records:
+            known = dict(zip(came, self.records[first:], strict=True))
+            self.records[first:] = [known[id(job)] for job in self.todo if id(job) in known]
 
-    def _finished(
+    def on_this_machine(
         self, progress: Progress | None, describe: Callable[[str], None]
     ) -> Iterator[tuple[Job, DenoisedFile | DstlError]]:
-        """What becomes of each picture, in order; small ones that follow each other are denoised side by side."""
+        """What becomes of each picture, in order; small ones that follow each other are denoised side by side.
+
+        Those that another run is working on come last: if it has done them, so much the better.
+        """
         threads, total, done = self.request.jobs or available_cores(), len(self.todo), 0
         several = threads > 1 and total > 1
         batches = (self.todo[start : start + LOOKED_AT] for start in range(0, total, LOOKED_AT))
         runs = (run for batch in batches for run in groupby(batch, key=lambda job: several and is_small(job.source)))
+        put_off: list[tuple[PictureWork, Job]] = []
         for small, run in runs:
             jobs = list(run)
             request = replace(self.request, jobs=1 if small else threads)
@@ -130,16 +182,28 @@ class DenoiseRun:
             results = in_order(PictureWork.whole, works, threads) if small else one_by_one(works, beside=beside)
             for job in jobs:
                 describe(job.source.name)
-                yield job, next(results)
+                finished = next(results)
+                if isinstance(finished, BeingDone):
+                    put_off.append((PictureWork(self, replace(request, jobs=threads), job, None, patient=True), job))
+                    continue
+                yield job, finished
                 done += 1
                 if progress is not None:
                     progress(done / total)
+        for work, job in put_off:
+            describe(job.source.name)
+            yield job, work.whole()
 
     def _recorded(self, name: str, output: str | None, **facts: Any) -> dict[str, Any]:
-        self.records.append(dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts)
-        return self.records[-1]
+        record = dict.fromkeys(RECORD_KEYS) | {"input": name, "output": output} | facts
+        self.ends["failed" if record["error"] is not None else "unchanged" if record["unchanged"] else "done"] += 1
+        if self.journal is not None:
+            self.journal.add(record)
+        if self.keeps_records:
+            self.records.append(record)
+        return record
 
-    def noise_of(self, job: Job, page: int) -> float | NoiseModel | None:
+    def noise_of(self, job: Job, page: int) -> float | NoiseModel | NoiseFile | None:
         """What is known of the noise of a page."""
         return self.noise if self.shared is None else self.shared.model_of(job.source, page)
 
@@ -147,31 +211,35 @@ class DenoiseRun:
         """Whether the file itself is the result where nothing is to be done."""
         kept = picture.format if job.output is None else format_to_write(job.output).name
         plain = len(picture.specs) == 1 and not self.strip and self.jpeg_quality is None and self.crop is None
+        plain = plain and not FORMATS[kept].marks
         return plain and self.noise is None and kept == picture.format
 
     @property
     def summary(self) -> dict[str, int]:
         """How many pictures met which end."""
-        failed = sum(record["error"] is not None for record in self.records)
-        unchanged = sum(bool(record["unchanged"]) for record in self.records)
-        done = len(self.records) - failed - unchanged
         return {
-            "done": done,
-            "unchanged": unchanged,
-            "failed": failed,
+            **{end: self.ends[end] for end in ("done", "unchanged", "failed")},
             "resumed": len(self.done_before),
             "skipped": self.found.skipped,
         }
 
 
+Executor = Callable[
+    [DenoiseRun, Progress | None, Callable[[str], None]], Iterator[tuple[Job, DenoisedFile | DstlError]]
+]
+
+
 class PictureWork:
     """One picture of a run in three steps: read, denoise, write. Its results appear complete or not at all.
 
-    What a step refuses is kept: those after it do nothing, and `write` gives it back.
+    What a step refuses is kept: those after it do nothing, and `write` gives it back. patient: wait for a run that is
+    working on the same picture.
     """
 
-    def __init__(self, run: DenoiseRun, request: Request, job: Job, progress: Progress | None) -> None:
-        self.run, self.request, self.job, self.progress = run, request, job, progress
+    def __init__(
+        self, run: DenoiseRun, request: Request, job: Job, progress: Progress | None, *, patient: bool = False
+    ) -> None:
+        self.run, self.request, self.job, self.progress, self.patient = run, request, job, progress, patient
         self.name = job.source.name
         self.seconds = 0.0
         self._refused: DstlError | None = None
@@ -222,9 +290,23 @@ class PictureWork:
             self._refused = error
         self.seconds += perf_counter() - start
 
+    def _claim(self) -> None:
+        """Keep other runs off the output until it is there; with --resume what they do need not be done here."""
+        run, output = self.run, self.job.output
+        if not isinstance(output, Path) or run.force or (output.exists() and not output.is_file()):
+            return
+        free = self._files.enter_context(claim(output, wait=self.patient))
+        if not (run.resume and run.sharing):
+            return
+        if not free:
+            raise BeingDone(f"{self.name} is being denoised by another run.")
+        others = () if run.save_transform is None else (run.save_transform,)
+        if is_done(self.job, others):
+            raise DoneElsewhere(f"{self.name} was denoised by another run.")
+
     def _read(self) -> None:
-        picture = read_picture(self.job.source.path, name=self.name)
-        self._picture = replace(picture, allows_invalid=self.request.keep_invalid)
+        self._claim()
+        self._picture = read_input(self.job.source, self.name, keep_invalid=self.request.keep_invalid)
         if self._picture.decode_part is None:
             self._picture.page(0)  # stays at hand
 
@@ -233,26 +315,20 @@ class PictureWork:
         assert picture is not None
         result = picture if run.crop is None else cropped(picture, run.crop.rows, run.crop.columns)
         self._warnings += [*result.notes, *_losses(result, job, strip=run.strip, jpeg_quality=run.jpeg_quality)]
+        self._info = result.info
+        if is_written_in_tiles(job.output):
+            self._denoise_into_folder(picture, result)
+            return
         main = self._opened(result, job.output)
         residual = self._opened(_derived(result, "residual", 1), job.residual) if job.residual else None
         compare = self._opened(_derived(result, "comparison", 3), job.compare) if job.compare else None
         for index in range(len(picture.specs)):
-            source = PageSource(picture, index)
-            noise = run.noise_of(job, index)
-            plan = survey(source, noise, self.request, depth=source.depth, hints=source.hints)
-            if index == 0 and run.save_transform is not None and plan.transform is None:
-                kept = display_name(run.save_transform)
-                raise DstlError(f"{self.name} has no noise to learn from and is not written; {kept} neither.")
-            self._first = self._first or DenoiseRecord.of(plan)
-            self._unchanged = self._unchanged and plan.transform is None
+            source, plan = self._surveyed(picture, index)
             if plan.transform is None and not (job.residual or job.compare) and run.stays(picture, job):
                 main.copy()
                 continue
             self._warnings += plan.warnings
-            share = part_of(self.progress, index, len(picture.specs))
-            for box, rows in denoised_rows(
-                source, plan, self.request.jobs, progress=share, memory=self.request.memory, part=run.crop
-            ):
+            for box, rows in self._denoised_rows(source, plan, index):
                 noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
                 self._hand_over()
                 self._waiting.append(partial(main.add_rows, rows, alpha))
@@ -261,9 +337,58 @@ class PictureWork:
                 if compare is not None:
                     beside = (noisy, rows, residual_picture(noisy, rows, source.depth))
                     self._waiting.append(partial(compare.add_rows, np.concatenate(beside, axis=1)))
-        self._info = result.info
 
-    def _opened(self, content: Picture, target: Path | None) -> Writer:
+    def _denoise_into_folder(self, picture: Picture, result: Picture) -> None:
+        """Denoise every page tile by tile; whoever denoises a tile writes it."""
+        job, run, crew = self.job, self.run, self._crew
+        assert isinstance(job.output, Path)  # addresses are refused before
+        opened = open_tiles(result, job.output, strip=run.strip, overwrite=run.force, resume=run.resume)
+        folder = self._files.enter_context(opened)
+        for index in range(len(picture.specs)):
+            source, plan = self._surveyed(picture, index)
+            self._warnings += plan.warnings
+            share = part_of(self.progress, index, len(picture.specs))
+            part = run.crop or Box.whole(plan.shape)
+            write_tiles(crew, self._work(source, plan, index), part, folder, share)
+        write_reduced(crew, folder)
+
+    def _surveyed(self, picture: Picture, index: int) -> tuple[PageSource, Plan]:
+        """A page, and the plan for it."""
+        source, run = PageSource(picture, index), self.run
+        noise = noise_for(run.noise_of(self.job, index), source.depth)
+        plan = survey(source, noise, self.request, depth=source.depth, hints=source.hints)
+        if index == 0 and run.save_transform is not None and plan.transform is None:
+            kept = display_name(run.save_transform)
+            raise DstlError(f"{self.name} has no noise to learn from and is not written; {kept} neither.")
+        self._first = self._first or DenoiseRecord.of(plan)
+        self._unchanged = self._unchanged and plan.transform is None
+        return source, plan
+
+    def _denoised_rows(self, source: PageSource, plan: Plan, index: int) -> Iterator[tuple[Box, Pixels]]:
+        """The denoised page in pieces of whole rows, from top to bottom."""
+        assert self._picture is not None
+        share = part_of(self.progress, index, len(self._picture.specs))
+        if self.run.cluster is None:
+            return denoised_rows(
+                source, plan, self.request.jobs, progress=share, memory=self.request.memory, part=self.run.crop
+            )
+        return denoised_by(self._crew, self._work(source, plan, index), self.run.crop or Box.whole(plan.shape), share)
+
+    def _work(self, source: PageSource, plan: Plan, index: int) -> PageWork:
+        """What is told of a page to those who denoise its tiles: here the page itself, elsewhere how to open it."""
+        if self.run.cluster is None:
+            return PageWork(lambda: source, index, plan, self.request.memory)
+        opened = partial(
+            page_of, self.job.source.for_workers(), self.name, index, keep_invalid=self.request.keep_invalid
+        )
+        return PageWork(opened, index, plan, self.request.memory)
+
+    @property
+    def _crew(self) -> Crew:
+        """Who denoises tiles."""
+        return Crew(Means(self.request.jobs or available_cores(), None), self.run.cluster)
+
+    def _opened(self, content: Picture, target: Place | None) -> Writer:
         """A writer that is closed with the others."""
         run = self.run
         quality = run.jpeg_quality
@@ -289,11 +414,19 @@ class PictureWork:
         source = "estimated" if run.noise_of(self.job, 0) is None else told
         page, said = self._first, tuple(dict.fromkeys(self._warnings))
         assert page is not None
-        self._finished = DenoisedFile(self._info, page, said, self.seconds, source, self._unchanged)
+        self._finished = DenoisedFile(self._info, FirstPage.of(page), said, self.seconds, source, self._unchanged)
         if run.save_transform is not None and page.transform is not None:
             facts = {"settings": page.settings, "sigma": self._finished.sigma, "images": 1, "source": "denoise"}
             kept = TransformFile(page.transform, facts, page.history)
             save_transform(run.save_transform, kept, overwrite=run.force)
+
+
+class BeingDone(DstlError):
+    """Another run is working on a picture."""
+
+
+class DoneElsewhere(DstlError):
+    """Another run has done a picture since this one began."""
 
 
 class _Abandoned(Exception):
@@ -323,41 +456,28 @@ def one_by_one(works: Sequence[PictureWork], *, beside: bool) -> Iterator[Denois
             work.abandon()
 
 
-class PageSource:
-    """The colours of one page of a picture as a PixelSource: of a small page at hand, else read in windows."""
-
-    def __init__(self, picture: Picture, index: int) -> None:
-        self._picture, self._index = picture, index
-        spec = picture.specs[index]
-        self.shape, self.dtype = spec.shape, spec.dtype
-        self.depth = Depth.of(spec.dtype, spec.bits)
-        self.hints = hints_of(picture)
-        if spec.height * spec.width <= pipeline.STRIP_PIXELS:
-            picture.page(index)  # stays at hand
-
-    def window(self, box: Box) -> Pixels:
-        """The colours in a box."""
-        return self.part(box)[0]
-
-    def part(self, box: Box) -> Page:
-        """The colours in a box, and the samples beside them."""
-        return self._picture.window(self._index, box.rows, box.columns)
-
-
-def hints_of(picture: Picture) -> Hints:
-    """What the file of a picture says that bears on its noise."""
-    coding = jpeg_coding(picture)
-    steps = None if coding is None or coding.rgb else coding.tables[0]
-    return Hints(iso=exif_iso(picture.metadata.exif), steps=steps)
-
-
 def is_small(item: Input) -> bool:
-    """Whether the headers of a file tell of one small page; a file without such headers is no work at all."""
+    """Whether the headers of a file tell of one small page; a file without such headers is no work at all.
+
+    At an address the size of the file has to do, as headers would be read through the network twice.
+    """
+    if isinstance(item.path, Address):
+        return (item.size or SMALL_PIXELS) < SMALL_PIXELS
     try:
         specs = read_picture(item.path, name=item.name).specs if item.path else ()
     except DstlError:
         return True
     return len(specs) == 1 and specs[0].height * specs[0].width <= SMALL_PIXELS
+
+
+def is_large(item: Input) -> bool:
+    """Whether a file has a page to be denoised in tiles on several workers: one that can be read in windows."""
+    with suppress(DstlError, OSError):
+        if isinstance(item.path, Path) and (item.path.is_dir() or os.path.getsize(item.path) > LARGE_BYTES):
+            picture = read_picture(item.path)
+            most = max(spec.height * spec.width for spec in picture.specs)
+            return picture.decode_part is not None and most >= LARGE_PIXELS
+    return False
 
 
 def _derived(picture: Picture, kind: str, times: int) -> Picture:

@@ -2,15 +2,42 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dstl_cli.base.atomic import atomic_output
 from dstl_cli.base.names import display_name
-from dstl_cli.errors import FileProblem
+from dstl_cli.base.regular import open_regular
+from dstl_cli.errors import DstlError, FileProblem
 from dstl_cli.noise.model import NoiseModel, model_from_json
+from dstl_cli.pixels.depth import Depth
 
+UNITS = {True: "0-255", False: "of the file"}  # in which noise is counted, of depths with a scale and of others
+UNIT_WORDS = {
+    True: "on the 0-255 scale (8 to 16 bits)",
+    False: "in units of their own (floats, signed and 32-bit numbers)",
+}
 MOST_BYTES = 1_000_000  # of a file with a model
+
+
+@dataclass(frozen=True)
+class NoiseFile:
+    """A model from a file. units: what its file says that it is counted in, `UNITS`; None where that is not told."""
+
+    name: str
+    model: NoiseModel
+    units: str | None
+
+
+def noise_for(noise: "float | NoiseModel | NoiseFile | None", depth: Depth) -> float | NoiseModel | None:
+    """What is known of the noise, for pixels of a depth; a model in units that they do not have is refused."""
+    if not isinstance(noise, NoiseFile):
+        return noise
+    if noise.units is not None and noise.units != UNITS[depth.scaled]:
+        others = UNIT_WORDS[not depth.scaled]
+        raise DstlError(f"{noise.name} is a noise model of pictures {others}, unlike this one; make one of its kind.")
+    return noise.model
 
 
 def load_noise(path: Path) -> NoiseModel:
@@ -22,7 +49,7 @@ def load_noise_file(path: Path) -> tuple[NoiseModel, dict[str, Any]]:
     """The model in a JSON file, and what the file says of how it was made."""
     name = display_name(path)
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             facts = json.loads(stream.read(MOST_BYTES))
         made = facts.get("made_from")
         return model_from_json(facts.get("noise", facts)), made if isinstance(made, dict) else {}

@@ -18,7 +18,9 @@ from dstl_cli.noise.pool import DISAGREE, PooledNoise, pooled, pooled_flat_field
 from dstl_cli.picture.inputs import Input, Selection
 from dstl_cli.picture.model import Picture
 from dstl_cli.picture.read import read_picture
-from dstl_cli.run.files import LOOKED_AT, PageSource, is_small
+from dstl_cli.run.files import LOOKED_AT, is_small
+from dstl_cli.run.noise import UNITS
+from dstl_cli.run.pages import PageSource
 
 
 @dataclass(frozen=True, order=True)
@@ -36,7 +38,7 @@ class PictureKind:
     @property
     def units(self) -> str:
         """What its noise is counted in."""
-        return "of the file" if self.own_units else "0-255"
+        return UNITS[not self.own_units]
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,11 @@ class SharedNoise:
     pools: Mapping[PictureKind, PooledNoise]
     kinds: Mapping[tuple[Input, int], PictureKind]  # of every page that could be read
     counts: Mapping[PictureKind, int]  # pages in which noise was found
+
+    def limited_to(self, places: Mapping[Input, Input]) -> "SharedNoise":
+        """The same for some pictures alone, each under the name that it has elsewhere."""
+        kinds = {(places[item], page): kind for (item, page), kind in self.kinds.items() if item in places}
+        return replace(self, kinds=kinds)
 
     def model_of(self, source: Input, page: int) -> NoiseModel | None:
         """The noise of a page; None where nothing was found in any of its kind, or too different things."""

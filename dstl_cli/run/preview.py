@@ -17,18 +17,21 @@ from dstl_cli.denoising.survey import Request, look_at, noise_of, survey
 from dstl_cli.errors import DstlError, refusals
 from dstl_cli.noise.model import NoiseModel
 from dstl_cli.picture.crop import check_part
+from dstl_cli.picture.formats.exif import exif_orientation
 from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.planes import Box
-from dstl_cli.pixels.source import PixelSource, bands
+from dstl_cli.pixels.source import ArraySource, PixelSource, bands
 from dstl_cli.report.sheet import Tile, draw_sheet
-from dstl_cli.run.files import PageSource
+from dstl_cli.run.noise import NoiseFile, noise_for
+from dstl_cli.run.pages import PageSource
 
 Pixels = NDArray[Any]
 Floats = NDArray[np.float64]
 
 STRENGTHS = (0.5, 1.0, 1.5)
 SIDE = 192  # of the part that is chosen
+NEAR = 64  # pixels around the part that `best` gets: with those beyond, no pixel changes by more than a grey level
 CELL = 16  # pixels of a side of the squares that are flat, detailed or neither ...
 BLOCK = 4  # ... judged by the means of such blocks, in which there is less noise
 FLAT, DETAILED = 1.5, 3.0  # times the deviation of block means in the flattest cells
@@ -58,7 +61,7 @@ class Variant:
 def make_preview(
     path: Path | None,
     name: str,
-    noise: float | NoiseModel | None,
+    noise: float | NoiseModel | NoiseFile | None,
     request: Request,
     part: Box | None,
     sheet: Path,
@@ -68,7 +71,8 @@ def make_preview(
 ) -> PreviewMade:
     """Write the sheet of the first page of a picture; part: what is shown, else the most telling place.
 
-    The noise is estimated once and on the whole page, so that each tile is the part of what `dstl denoise` gives.
+    The noise is estimated once and on the whole page, so that each tile is the part of what `dstl denoise` gives;
+    that of `best` but for a grey level here and there, see `denoised_part`.
     """
     start = perf_counter()
     picture = read_picture(path, name=name)
@@ -77,7 +81,8 @@ def make_preview(
     with refusals(name, "cannot be denoised"):
         source = PageSource(picture, 0)
         seen = look_at(source, source.depth)
-        found = noise_of(source, request, seen, source.depth, source.hints) if noise is None else (noise, ())
+        told = noise_for(noise, source.depth)
+        found = noise_of(source, request, seen, source.depth, source.hints) if told is None else (told, ())
         model, warnings = found
         box = part or telling_box(block_means(source), source.shape, (seen.smallest, seen.largest))
         plans, parts = _denoised(source, model, variants(request), box, seen, progress)
@@ -85,23 +90,31 @@ def make_preview(
         raise DstlError(f"{name} has no noise to remove, so there is nothing to compare; --sigma 8 removes some.")
     noisy = source.window(box)
     limits = shown_range(noisy)
+    orientation = exif_orientation(picture.metadata.exif)
+
+    def shown(pixels: Pixels) -> Bytes:
+        return upright(to_bytes(pixels, limits), orientation)
+
     middle = plans[STRENGTHS.index(1.0)]
     white = f"sigma {root_mean_square(list(middle.sigmas)):.3g}" if middle.noise.kind == "white" else ""
-    told = white or middle.noise_as_told.describe()
-    tiles: list[Tile | None] = [Tile("noisy", told, to_bytes(noisy, limits))]
+    about_noise = white or middle.noise_as_told.describe()
+    tiles: list[Tile | None] = [Tile("noisy", about_noise, shown(noisy))]
     for variant, plan, pixels in zip(variants(request), plans, parts, strict=True):
-        tiles.append(Tile(variant.title, _about(variant, plan), to_bytes(pixels, limits)))
+        tiles.append(Tile(variant.title, _about(variant, plan), shown(pixels)))
     tiles.insert(1 + len(STRENGTHS), None)
-    about = _lines(name, picture.specs[0].width, picture.specs[0].height, box, told, limits, source.dtype)
+    about = _lines(name, picture.specs[0].width, picture.specs[0].height, box, about_noise, limits, source.dtype)
+    if orientation > 1:
+        about.append("turned upright as its EXIF data say; --crop counts pixels as they are stored")
     icc = picture.metadata.icc if picture.specs[0].channels == 3 else None
     draw_sheet(tiles, about, sheet, overwrite=overwrite, icc=icc)
     said = tuple(dict.fromkeys((*picture.notes, *warnings, *(text for plan in plans for text in plan.warnings))))
-    return PreviewMade(box, told, said, perf_counter() - start)
+    return PreviewMade(box, about_noise, said, perf_counter() - start)
 
 
 def variants(request: Request) -> list[Variant]:
     """The strengths at the quality that was asked for, and the qualities at strength 1."""
-    found = [Variant(f"strength {value:g}", replace(request, strength=value)) for value in STRENGTHS]
+    strengths = [request if value == request.strength else replace(request, strength=value) for value in STRENGTHS]
+    found = [Variant(f"strength {own.strength:g}", own) for own in strengths]
     for entry in QUALITIES:
         if not entry.preset:
             own = request.quality.name == entry.name
@@ -124,17 +137,28 @@ def _denoised(
     parts: list[Pixels] = []
     requests = [variant.request for variant in wanted]
     for number, request in enumerate(requests):
-        plan = survey(source, noise, request, depth=source.depth, seen=seen)
+        asked_before = next((plan for plan, other in zip(plans, requests, strict=False) if other is request), None)
+        plan = asked_before or survey(source, noise, request, depth=source.depth, seen=seen)
         twin = next((i for i, other in enumerate(plans) if _makes_the_same(other, plan)), None)
         if twin is None:
-            rows = denoised_rows(source, plan, request.jobs, memory=request.memory, part=box)
-            parts.append(np.concatenate([pixels for _, pixels in rows]))
+            parts.append(denoised_part(source, plan, box, request))
         else:
             parts.append(parts[twin])
         plans.append(plan)
         if progress is not None:
             progress((number + 1) / len(requests))
     return plans, parts
+
+
+def denoised_part(source: PixelSource, plan: Plan, box: Box, request: Request) -> Pixels:
+    """A part of the denoised picture; where the quality looks far, from the pixels near it, which changes it little."""
+    cut = plan.cut_near(box, NEAR)
+    if cut is not None:
+        plan, near = cut
+        source = ArraySource(source.window(near))
+        box = Box(box.top - near.top, box.left - near.left, box.bottom - near.top, box.right - near.left)
+    rows = denoised_rows(source, plan, request.jobs, memory=request.memory, part=box)
+    return np.concatenate([pixels for _, pixels in rows])
 
 
 def _makes_the_same(first: Plan, second: Plan) -> bool:
@@ -177,6 +201,13 @@ def to_bytes(pixels: Pixels, limits: tuple[float, float]) -> Bytes:
     """Pixels of any depth as bytes: from black to white between the limits."""
     scaled = (pixels.astype(np.float64) - limits[0]) * (255.0 / (limits[1] - limits[0]))
     return np.asarray(np.rint(np.clip(scaled, 0, 255)), np.uint8)
+
+
+def upright(pixels: Bytes, orientation: int) -> Bytes:
+    """Pixels as stored, turned as EXIF orientation 1 to 8 says: from 5 on rows are columns, then mirrored both ways."""
+    turned = np.swapaxes(pixels, 0, 1) if orientation > 4 else pixels
+    down, across = (-1 if orientation in mirrored else 1 for mirrored in ((3, 4, 7, 8), (2, 3, 6, 7)))
+    return np.ascontiguousarray(turned[::down, ::across])
 
 
 # --- the most telling place ---------------------------------------------------------------------------

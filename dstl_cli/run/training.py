@@ -4,9 +4,8 @@ import json
 import os
 import signal
 import threading
-import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
@@ -19,18 +18,15 @@ from dstl_cli.base.arrays import Arrays
 from dstl_cli.base.atomic import atomic_output
 from dstl_cli.base.names import display_name
 from dstl_cli.base.threads import one_blas_thread
-from dstl_cli.errors import FileProblem, Interrupted, UsageProblem
+from dstl_cli.errors import DstlError, FileProblem, Interrupted, UsageProblem
 from dstl_cli.learning.methods import METHODS
-from dstl_cli.learning.on_collection import PatchSample, Trained, Training, TrainingSet
+from dstl_cli.learning.on_collection import Trained, Training
 from dstl_cli.learning.settings import CollectionSettings
-from dstl_cli.picture.inputs import Selection
-from dstl_cli.run.collections import PROGRESS, SampledPictures, fingerprint
+from dstl_cli.run.collections import PROGRESS, CollectionPart, fingerprint
 from dstl_cli.transforms.files import TransformFile, save_transform
 
 FORMAT = 2  # of checkpoints
 FACTS = "checkpoint"  # the entry with everything that is not an array, as JSON
-DAMAGED = (zipfile.BadZipFile, EOFError, NotImplementedError)  # what damaged archives raise, beside the usual
-UNUSABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, *DAMAGED)
 CHECKPOINT = ".checkpoint"  # what is added to the output's name
 CHECKPOINT_SECONDS = 10.0  # between two checkpoints, and longer where writing one takes long
 WRITING_SHARE = 0.05  # of the time, at most, for writing checkpoints
@@ -66,10 +62,11 @@ class TrainRun:
     the checkpoint.
     """
 
-    def __init__(self, settings: CollectionSettings, output: Path, pictures: Selection, held_out: Selection) -> None:
+    def __init__(
+        self, settings: CollectionSettings, output: Path, pictures: CollectionPart, held_out: CollectionPart
+    ) -> None:
         self.settings, self.output = settings, output
-        self.pictures = SampledPictures(0, "PATH", pictures, PatchSample.of(settings))
-        self.held_out = SampledPictures(1, "--validation", held_out, PatchSample.of(settings, held_out=True))
+        self.pictures, self.held_out = pictures, held_out
         self.parts = {"pictures": self.pictures, "held_out": self.held_out}
         self.training: Training | None = None
         self.stop_asked = False
@@ -84,38 +81,41 @@ class TrainRun:
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
-        """Ctrl-C asks for the end at the next good place; a second Ctrl-C ends at once."""
+        """Ctrl-C, SIGTERM and SIGHUP ask for the end at the next good place; a second one ends at once."""
         main = threading.current_thread() is threading.main_thread()
-        if not main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for background jobs
-            yield
-            return
+        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if main and hasattr(signal, name)]
+        before = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+
+        def back() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
         def ask(number: int, frame: object) -> None:
             self.stop_asked = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            back()
 
-        before = signal.signal(signal.SIGINT, ask)
         try:
+            for number in before:  # those that end the program, which it does not where they are ignored
+                signal.signal(number, ask)
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            back()
 
-    def read(self, part: SampledPictures) -> Iterator[str | None]:
+    def read(self, part: CollectionPart) -> Iterator[str | None]:
         """Sample the patches of the files that have not been read yet; of each, what is wrong with it."""
         for problem in part.read_on():
             yield problem
             if self._stops():
                 done = f"{part.read} of {part.count} files"
                 raise Interrupted(f"Interrupted after reading {done}; the same command with --resume goes on.")
-        if part.count and not part.sample.filled:
+        if part.count and not part.filled:
             self.forget()
             raise UsageProblem(part.why_empty(self.settings))
 
     def learn(self) -> Iterator[Training]:
         """Update the first transform, or the one that was learnt so far, until there is no further step."""
-        samples = (part.sample.patches() for part in self.parts.values())
-        data, held_out = (TrainingSet.from_patches(patches, self.settings) for patches in samples)
-        training = Training(data, self.settings, held_out if self.held_out.count else None)
+        held_out = self.held_out.patches() if self.held_out.count else None
+        training = Training(self.pictures.patches(), self.settings, held_out)
         if self._stopped:
             with self._readable():
                 training.restore(self._stopped)
@@ -123,7 +123,8 @@ class TrainRun:
             training.begin()
         self.training = training
         while training.stop_reason is None:
-            training.step()
+            with self._readable() if self._stopped else nullcontext():  # a hostile state fails here too
+                training.step()
             yield training
             if self._stops():
                 return
@@ -141,7 +142,12 @@ class TrainRun:
 
     def forget(self) -> None:
         """Remove the checkpoint."""
-        checkpoint_of(self.output).unlink(missing_ok=True)
+        checkpoint = checkpoint_of(self.output)
+        try:
+            checkpoint.unlink(missing_ok=True)
+        except OSError as error:
+            reason = f"{display_name(checkpoint)} cannot be removed ({error.strerror or error})"
+            raise FileProblem(f"{reason}; it is not needed any more, remove it.") from None
 
     def warnings(self, trained: Trained) -> list[str]:
         """What the user should know of the result, in sentences."""
@@ -169,9 +175,9 @@ class TrainRun:
             "held_out_pictures": self.held_out.readable,
             "unreadable": sum(len(part.unreadable) for part in self.parts.values()),
             "skipped": sum(part.collection.skipped for part in self.parts.values()),
-            "patches": len(training.data.levels),
-            "held_out_patches": 0 if training.validation is None else len(training.validation.levels),
-            "mean_level": float(training.data.levels.mean()),
+            "patches": training.data.count,
+            "held_out_patches": 0 if training.validation is None else training.validation.count,
+            "mean_level": training.data.mean_level,
             "batches": training.batches,
             "iterations": len(trained.history),
         }
@@ -194,7 +200,7 @@ class TrainRun:
         """Write the checkpoint, complete or not at all: `.npz`, readable with numpy alone and never pickled."""
         start = monotonic()
         progress = {name: {key: getattr(part, key) for key in PROGRESS} for name, part in self.parts.items()}
-        states = {name: part.sample.state() for name, part in self.parts.items()}
+        states = {name: part.state() for name, part in self.parts.items()}
         if self.training is not None:
             states["training"] = self.training.state()
         arrays = {key: value for name, state in states.items() for key, value in named_under(name, state).items()}
@@ -227,7 +233,8 @@ class TrainRun:
     def _facts(self) -> dict[str, Any]:
         """What must be the same when a training goes on."""
         fingerprints = {name: fingerprint(part.collection) for name, part in self.parts.items()}
-        return {"settings": self.settings.facts(), "pictures": fingerprints}
+        shards = {f"{name}_shards": part.shards for name, part in self.parts.items() if part.shards}
+        return {"settings": self.settings.facts() | shards, "pictures": fingerprints}
 
     def _stops(self) -> bool:
         """Whether to end here, as was asked; the checkpoint is written then, and where it is due."""
@@ -246,5 +253,7 @@ class TrainRun:
             raise FileProblem(f"{name} cannot be read ({error.strerror or error}); check the file.") from None
         except MemoryError:  # no reason to give up a training
             raise FileProblem(f"{name} does not fit into memory; close other programs.") from None
-        except UNUSABLE:
+        except DstlError:
+            raise
+        except Exception:  # a damaged or hostile archive can make the zip and array readers raise anything
             raise FileProblem(f"{name} is not a usable checkpoint; use --force to begin anew.") from None

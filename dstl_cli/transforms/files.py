@@ -26,6 +26,8 @@ FORMAT = 2
 READ_FORMATS = (1, 2)
 LARGEST_PATCH = 32
 LARGEST_FILE = 64 * 2**20
+DEEPEST = 20  # tables within tables of the provenance
+LONGEST_REASON = 150  # characters of what a library says of a file
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,19 @@ def load_transform(path: str | os.PathLike[str]) -> TransformFile:
 
 
 def _brief(error: Exception) -> str:
-    """The first line of an error's message, without its full stop."""
-    text = (error.strerror or "") if isinstance(error, OSError) else str(error)
-    return text.strip("'\"").splitlines()[0].rstrip(".") if text.strip("'\"") else type(error).__name__
+    """The first line of an error's message, or the beginning of a long one, without its full stop."""
+    text = ((error.strerror or "") if isinstance(error, OSError) else str(error)).strip("'\"")
+    line = display_name(text.splitlines()[0]) if text else type(error).__name__
+    return line.rstrip(".") if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."
+
+
+def _depth(value: Any) -> int:
+    """How many tables and lists lie within each other."""
+    depth, layer = 0, [value]
+    while layer := [inner for inner in layer if isinstance(inner, dict | list)]:
+        layer = [deeper for inner in layer for deeper in (inner.values() if isinstance(inner, dict) else inner)]
+        depth += 1
+    return depth
 
 
 def _checked(name: str, entries: Any) -> TransformFile:
@@ -113,6 +125,7 @@ def _checked(name: str, entries: Any) -> TransformFile:
     require(history.shape[1:] == (5,) and history.dtype == np.float64, "its history has the wrong shape")
     provenance = json.loads(str(entry("provenance")))
     require(isinstance(provenance, dict), "its provenance is not a table")
+    require(_depth(provenance) <= DEEPEST, "its provenance is nested too deeply")
     records = tuple(Iteration(int(row[0]), *map(float, row[1:])) for row in history)
     basis = ("dct", False) if version == 1 else (str(entry("canonical")), bool(entry("average_with_canonical")))
     return TransformFile(Transform(patch_size, factor, method, *basis), provenance, records)

@@ -7,13 +7,21 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dstl_cli.base import atomic
-from dstl_cli.base.atomic import TEMPORARY_SUFFIX, atomic_output, identities, remove_stale_temporaries
+from dstl_cli.base.atomic import (
+    TEMPORARY_SUFFIX,
+    atomic_folder,
+    atomic_output,
+    claim,
+    identities,
+    remove_stale_temporaries,
+)
 from dstl_cli.errors import FileProblem
 
 
@@ -397,3 +405,172 @@ def test_an_interrupt_between_two_steps_leaves_nothing(tmp_path: Path, monkeypat
     assert len(list(tmp_path.iterdir())) == 1  # nobody could know of it yet
     atomic.remove_unfinished()
     assert not list(tmp_path.iterdir())
+
+
+# --- folders that are one picture ---------------------------------------------------------------------
+
+
+def fill(folder: Path, text: str) -> None:
+    (folder / "c").mkdir()
+    (folder / "c" / "0").write_text(text)
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "x.zarr"
+    with atomic_folder(path, overwrite=False) as folder:
+        fill(folder, "new")
+        (only,) = names(tmp_path)
+        assert only.startswith(f".x.zarr.{os.getpid()}-")
+    assert (path / "c" / "0").read_text() == "new"
+
+    def fail(overwrite: bool) -> None:
+        with atomic_folder(path, overwrite=overwrite) as folder:
+            fill(folder, "half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(FileProblem, match="already exists"):
+        fail(False)
+    with pytest.raises(KeyboardInterrupt):
+        fail(True)
+    assert (path / "c" / "0").read_text() == "new"
+    assert names(tmp_path) == ["x.zarr"]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_an_old_folder_is_replaced_as_a_whole(tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not exchange:
+        monkeypatch.setattr(atomic, "_rename_as", fail_with(errno.ENOSYS))
+    path = tmp_path / "x.zarr"
+    path.mkdir()
+    fill(path, "old")
+    (path / "more").touch()
+    with atomic_folder(path) as folder:
+        fill(folder, "new")
+        assert (path / "c" / "0").read_text() == "old"
+    assert (path / "c" / "0").read_text() == "new"
+    assert names(path) == ["c"]
+    assert names(tmp_path) == ["x.zarr"]
+
+
+def test_a_folder_that_appears_meanwhile_stays(tmp_path: Path) -> None:
+    path = tmp_path / "x.zarr"
+
+    def write_late() -> None:
+        with atomic_folder(path, overwrite=False) as folder:
+            fill(folder, "mine")
+            path.mkdir()
+            fill(path, "theirs")
+
+    with pytest.raises(FileProblem, match="already exists"):
+        write_late()
+    assert (path / "c" / "0").read_text() == "theirs"
+    assert names(tmp_path) == ["x.zarr"]
+
+
+LEAVE_A_FOLDER = """
+import sys, time
+from pathlib import Path
+from dstl_cli.base.atomic import atomic_folder
+with atomic_folder(Path(sys.argv[1])) as folder:
+    (folder / "half").write_text("x")
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
+def test_folders_of_killed_processes_go_but_living_writers_keep_theirs(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", LEAVE_A_FOLDER, str(tmp_path / "x.zarr")], stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        assert child.stdout is not None
+        left = Path(child.stdout.readline().strip())
+        assert remove_stale_temporaries(tmp_path) == 0
+        assert (left / "half").exists()
+        child.kill()
+    assert remove_stale_temporaries(tmp_path) == 1
+    assert names(tmp_path) == []
+
+
+# --- claims -------------------------------------------------------------------------------------------
+
+
+def test_a_claim_is_one_run_at_a_time_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "out.png"
+    with claim(path) as first:
+        with claim(path) as second, claim(tmp_path / "other.png") as other:
+            assert (first, second, other) == (True, False, True)
+        assert remove_stale_temporaries(tmp_path) == 0
+        with claim(path) as third:
+            assert not third
+    with claim(path) as again:
+        assert again
+    assert names(tmp_path) == []
+
+
+def test_the_claim_of_a_killed_run_is_taken_over(tmp_path: Path) -> None:
+    program = CHILD.replace("atomic_output(Path(sys.argv[1])) as stream", "claim(Path(sys.argv[1]))")
+    program = program.replace("import atomic_output", "import claim").replace('stream.write(b"half")', "pass")
+    program = program.replace("stream.flush()", "pass")
+    path = tmp_path / "out.png"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True, env=environment()
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        with claim(path) as ours:
+            assert not ours
+        waiting: list[bool] = []
+
+        def wait() -> None:
+            with claim(path, wait=True) as ours:
+                waiting.append(ours)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        child.kill()
+        thread.join()
+    assert waiting == [True]
+    assert names(tmp_path) == []
+
+
+def test_what_is_left_of_a_claim_goes_as_any_leftover(tmp_path: Path) -> None:
+    with claim(tmp_path / "out.png"):
+        (mark,) = names(tmp_path)
+    (tmp_path / mark).write_bytes(b"")
+    assert remove_stale_temporaries(tmp_path) == 1
+    assert names(tmp_path) == []
+
+
+def test_of_many_that_claim_at_once_one_has_it(tmp_path: Path) -> None:
+    """Also while others take up and give back the same name."""
+    holders, most, rounds = [0], [0], 200
+
+    def work() -> None:
+        for _ in range(rounds):
+            with claim(tmp_path / "out.png") as ours:
+                if ours:
+                    holders[0] += 1
+                    most[0] = max(most[0], holders[0])
+                    time.sleep(0)
+                    holders[0] -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+    assert names(tmp_path) == []
+
+
+def test_without_locks_nobody_else_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "_lock", lambda handle: None)
+    with claim(tmp_path / "out.png") as first, claim(tmp_path / "out.png") as second:
+        assert (first, second) == (True, True)
+    monkeypatch.undo()
+    with claim(tmp_path / "missing" / "out.png") as nowhere:
+        assert nowhere
+    assert names(tmp_path) == []

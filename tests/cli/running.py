@@ -88,9 +88,12 @@ def environment() -> dict[str, str]:
 
 def run_process(*arguments: str | Path | float, stdin: bytes = b"", cwd: Path | None = None) -> Outcome:
     """Run the real program as a process of its own."""
-    done = subprocess.run(
-        command(*arguments), input=stdin, capture_output=True, cwd=cwd, env=environment(), check=False, timeout=300
-    )
+    return outcome_of(command(*arguments), stdin=stdin, cwd=cwd)
+
+
+def outcome_of(told: list[str], *, stdin: bytes = b"", cwd: Path | None = None) -> Outcome:
+    """Run any command line with the environment of the real program."""
+    done = subprocess.run(told, input=stdin, capture_output=True, cwd=cwd, env=environment(), check=False, timeout=300)
     return Outcome(done.returncode, done.stdout, without_notice(done.stderr.decode()))
 
 

@@ -1,8 +1,10 @@
 """`dstl denoise` on many pictures: the good ones done, each bad one named, nothing half-written, whatever happens."""
 
 import contextlib
+import json
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -30,6 +32,9 @@ from running import (
     temporaries,
     without_notice,
 )
+
+from dstl_cli.base.atomic import claim
+from dstl_cli.picture.decoding import asking
 
 FAST = ("--method", "dct", "--sigma", "20", "--patch-size", "6")
 SMALL = (
@@ -491,6 +496,79 @@ def test_what_a_killed_run_left_beside_other_results_is_cleared(option: str, fol
     assert not temporaries(folder.parent)
 
 
+def test_what_a_killed_run_left_is_cleared_by_any_command(tmp_path: Path) -> None:
+    for seed, name in enumerate(("a.png", "b.png")):
+        Image.fromarray(scene((64, 64), seed=seed)).save(tmp_path / name)
+    small = ("--iterations", "1", "--train-patches", "300", "--patch-size", "4")
+    picture, place = tmp_path / "a.png", tmp_path / "place"
+    denoised = ("denoise", picture, "-o", tmp_path / "out.png", *SMALL)
+    commands: list[tuple[str | Path, ...]] = [
+        ("train", picture, *small, "-o", place / "t.npz"),
+        ("evaluate", picture, tmp_path / "b.png", "--csv", place / "a.csv"),
+        ("profile", picture, "-o", place / "camera.json"),
+        ("inspect", picture, "--save-noise", place / "noise.json"),
+        (*denoised, "--save-transform", place / "t.npz"),
+    ]
+    for arguments in commands:
+        place.mkdir()
+        (place / STALE).write_bytes(b"half a file")
+        assert run(*arguments).code == 0
+        assert list(place.iterdir()) == [arguments[-1]]
+        shutil.rmtree(place)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="claims need locks")
+def test_two_runs_side_by_side_share_the_work(many: Path) -> None:
+    """Neither fails, each does a part, and no picture is done twice."""
+    out = many.parent / "out"
+    arguments = command("denoise", many, "-o", out, *FAST, "--resume", "--json", "--jobs", 1)
+    children = [subprocess.Popen(arguments, env=environment(), stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    reports = [json.loads(child.communicate(timeout=300)[0]) for child in children]
+    assert [child.returncode for child in children] == [0, 0]
+    summaries = [report["summary"] for report in reports]
+    assert all(summary["done"] + summary["resumed"] == 30 for summary in summaries)
+    assert sum(summary["done"] for summary in summaries) == 30
+    assert len(complete(out)) == 30
+    assert not temporaries(out)
+
+
+def test_what_another_run_is_doing_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes last; and is not done again if the other run has done it then."""
+    out = folder.parent / "out"
+    out.mkdir()
+    assert run("denoise", folder / "a.png", "-o", folder.parent / "a.png", *FAST).code == 0
+    claimed = claim(out / "a.png")
+    claimed.__enter__()
+
+    def end_the_other(seconds: float) -> None:
+        (out / "a.png").write_bytes((folder.parent / "a.png").read_bytes())
+        claimed.__exit__(None, None, None)
+
+    monkeypatch.setattr("time.sleep", end_the_other)
+    report = run("denoise", folder, "-o", out, *FAST, "--resume", "--json").report
+    assert report["summary"] == {"done": 1, "unchanged": 0, "failed": 0, "resumed": 1, "skipped": 1}
+    assert [Path(record["input"]).name for record in report["files"]] == ["b.png"]
+    assert tree(out) == ["a.png", "b.png"]
+
+
+def test_what_nobody_foresaw_costs_one_picture(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dstl_cli.denoising.survey import survey as plain
+
+    def stumble(source: Any, *arguments: Any, **options: Any) -> Any:
+        if source.shape == (48, 65):
+            raise RuntimeError("not\nforeseen")
+        return plain(source, *arguments, **options)
+
+    Image.fromarray(scene((48, 65))).save(folder / "ab.png")
+    monkeypatch.setattr("dstl_cli.run.files.survey", stumble)
+    done = run("denoise", folder, "-o", folder.parent / "out", *FAST)
+    assert done.code == 1
+    (sentence,) = done.sentences
+    assert sentence.endswith("ab.png cannot be denoised: something unforeseen happened (RuntimeError not foreseen);"
+                             " please report it.")  # fmt: skip
+    assert tree(folder.parent / "out") == ["a.png", "b.png"]
+
+
 # Shells start background processes with SIGINT ignored; this one always starts as in the foreground.
 FOREGROUND = """
 import signal
@@ -641,3 +719,27 @@ def test_an_interrupt_between_two_steps_leaves_nothing_behind(
     assert run("denoise", folder, "-r", "-o", tmp_path / "out", *FAST, "--jobs", 2).code == 130
     assert tree(tmp_path / "out") == ["a.png"]
     assert temporaries(tmp_path) == []
+
+
+@pytest.mark.skipif(asking._State.trusted, reason="this system has no means to limit a child")
+def test_a_crash_in_a_decoder_costs_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And with --trust-files no child is there to crash."""
+    for name, depth in (("a.png", np.uint8), ("b.png", np.uint16), ("c.png", np.uint8)):
+        (tmp_path / name).write_bytes(imagecodecs.png_encode(scene((32, 40)).astype(depth)))
+    crashing = (
+        "import os; from dstl_cli.picture.decoding.decoders import DECODERS, png;"
+        "DECODERS['png'] = lambda packed, out, **facts:"
+        "os.abort() if facts['depth'] == 16 else png(packed, out, **facts); from dstl_cli.picture.decoding.child"
+    )
+    monkeypatch.setattr(asking, "_START", asking._START.replace(f"from {asking._MODULE}", crashing))
+    asking._end()
+    options = ("--sigma", "20", "--quality", "fast")
+    done = run("denoise", tmp_path, "-o", tmp_path / "out", *options)
+    assert done.code == 1
+    assert len(done.sentences) == 1
+    assert "b.png could not be decoded: the decoder crashed;" in done.sentences[0]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "c.png"]
+    asking._end()
+    assert run("denoise", tmp_path, "-o", tmp_path / "out", *options, "--resume", "--trust-files").code == 0
+    assert asking._State.children is None
+    assert not asking._State.trusted

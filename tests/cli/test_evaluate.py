@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -82,6 +83,20 @@ def test_the_other_ssim_and_the_colour_convention_are_named(tmp_path: Path) -> N
     assert "256 pixels" in text
     assert "all red, green and blue values, SSIM of the luma" in text
     refused(run("evaluate", first, second, "--peak", "0"), 2, "--peak")
+
+
+@pytest.mark.parametrize("begin", ["=1+1", "+1", "-1", "@SUM(1)", "\uff1d1"])
+def test_names_that_look_like_formulas_are_text_in_csv(begin: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """As OWASP advises; everything else, numbers below zero too, is as it was."""
+    first, second = (tmp_path / kind / f"{begin}, a.png" for kind in ("clean", "denoised"))
+    for source, target in zip(pair, (first, second), strict=True):
+        target.parent.mkdir()
+        shutil.copy(source, target)
+    row = run("evaluate", first, second, "--json", "--csv", tmp_path / "a.csv").report["rows"][0]
+    with (tmp_path / "a.csv").open(newline="") as stream:
+        (line,) = csv.DictReader(stream)
+    assert line["image"] == f"'{begin}, a.png" == f"'{row['image']}"
+    assert float(line["psnr"]) == row["psnr"]
 
 
 def test_identical_pictures_are_null_in_json_and_called_so(pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -235,8 +235,34 @@ def test_the_histogram_counts_every_pixel() -> None:
 
 
 def test_channels_refuse_what_is_no_picture() -> None:
-    with pytest.raises(ValueError, match="1 pixel value"):
-        channel_statistics(1, np.array([[1.0, np.inf]]))
+    with pytest.raises(ValueError, match="empty"):
+        channel_statistics(1, np.empty((0, 3)))
+    with pytest.raises(ValueError, match="finite numbers"):
+        channel_statistics(1, np.array([[np.nan, np.inf]]))
+
+
+@pytest.mark.parametrize("shape", [(120, 160), (120, 160, 3)], ids=["grey", "colour"])
+def test_pixels_that_are_no_numbers_are_counted_and_left_out(shape: tuple[int, ...], tmp_path: Path) -> None:
+    pixels = scene(shape).astype(np.float32)
+    pixels[10:20, 30:40], pixels[50, 60] = np.nan, np.inf
+    np.save(tmp_path / "holes.npy", pixels)
+    report = run("inspect", tmp_path / "holes.npy", "--json").report
+    values = pixels.reshape(120 * 160, -1)[np.isfinite(pixels).reshape(120 * 160, -1).all(axis=1)]
+    for index, channel in enumerate(report["channels"]):
+        assert channel["invalid"] == 101
+        assert (channel["smallest"], channel["largest"]) == (values[:, index].min(), values[:, index].max())
+        assert channel["mean"] == pytest.approx(values[:, index].mean(dtype=float))
+        assert channel["sigma"] == pytest.approx(20, rel=0.1)
+    done = run("inspect", tmp_path / "holes.npy", "--plot", tmp_path / "holes.png")
+    assert (done.code, done.stderr) == (0, "")
+    assert "101 pixels, left out" in done.text
+    taken = run("denoise", tmp_path / "holes.npy", "--nan", "keep", "--quality", "fast", "--json").report["files"][0]
+    assert report["sigma"] == pytest.approx(taken["sigma"])
+
+
+def test_a_picture_without_a_number_cannot_be_inspected(tmp_path: Path) -> None:
+    np.save(tmp_path / "none.npy", np.full((20, 20), np.nan))
+    refused(run("inspect", tmp_path / "none.npy"), 1, "none.npy", "finite numbers")
 
 
 # --- mistakes -----------------------------------------------------------------------------------------

@@ -6,12 +6,17 @@ from typing import Any
 import imageio.v3 as iio
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 from running import Pixels, refused, run, run_process, scene
+from skimage import data
 
+from dstl_cli.denoising.pipeline import denoised_rows
+from dstl_cli.denoising.survey import Request, survey
+from dstl_cli.noise.synthetic import add_noise, add_poisson_noise, photograph
+from dstl_cli.pixels.planes import Box
 from dstl_cli.pixels.source import ArraySource
 from dstl_cli.report.sheet import LINE, MARGIN, enlargement
-from dstl_cli.run.preview import SIDE, block_means, shown_range, telling_box, to_bytes
+from dstl_cli.run.preview import NEAR, SIDE, block_means, denoised_part, shown_range, telling_box, to_bytes, upright
 
 PLACES = [0, 1, 2, 3, 5, 6, 7]  # of the tiles in two rows of four: noisy, three strengths, three qualities
 
@@ -124,6 +129,50 @@ def test_every_tile_is_the_part_of_what_denoise_gives(colour: bool, tmp_path: Pa
         np.testing.assert_array_equal(tile, wanted if colour else np.dstack([wanted] * 3))
 
 
+NEARLY = [  # what is denoised, by how much noise: its white deviation, or none where it has it already
+    pytest.param("white grey", 18.0, id="white grey"),
+    pytest.param("white colour", 18.0, id="white colour", marks=pytest.mark.slow),
+    pytest.param("photons", None, id="photons", marks=pytest.mark.slow),
+    pytest.param("camera grey", None, id="camera grey", marks=pytest.mark.slow),
+    pytest.param("camera colour", None, id="camera colour", marks=pytest.mark.slow),
+]
+
+
+def noisy_scene(kind: str) -> Pixels:
+    """Texture, edges and flat areas with noise of a kind, larger than what `best` gets of it for a small part."""
+    sides = (420, 470) if kind == "white grey" else (640, 720)
+    clean = np.asarray(np.pad(data.astronaut(), ((0, 250), (0, 250), (0, 0)), mode="symmetric")[: sides[0], : sides[1]])
+    if kind.endswith("grey"):
+        clean = clean[..., 1]
+    if kind.startswith("camera"):
+        return photograph(clean, 6400, seed=1)
+    noisy = add_poisson_noise(clean, 10.0, 4.0, seed=1) if kind == "photons" else add_noise(clean, 18.0, seed=1)
+    return np.asarray(np.rint(np.clip(noisy, 0, 255)), np.uint8)
+
+
+@pytest.mark.parametrize(("kind", "sigma"), NEARLY)
+def test_a_part_of_best_is_within_a_grey_level_of_that_of_the_whole_picture(kind: str, sigma: float | None) -> None:
+    source, part = ArraySource(noisy_scene(kind)), Box(210, 250, 280, 320)
+    request = Request.named("best")
+    plan = survey(source, sigma, request)
+    cut = plan.cut_near(part, NEAR)
+    assert cut is not None
+    assert cut[1] != Box.whole(plan.shape)
+    whole = np.concatenate([rows for _, rows in denoised_rows(source, plan, part=part)])
+    difference = np.abs(denoised_part(source, plan, part, request).astype(int) - whole)
+    assert difference.max() <= 1
+    assert difference.mean() <= 0.1
+
+
+def test_other_qualities_are_given_all_they_look_at() -> None:
+    source, part = ArraySource(scene((300, 400))), Box(210, 250, 280, 320)
+    for quality in ("fast", "standard"):
+        request = Request.named(quality)
+        plan = survey(source, 25.0, request)
+        whole = np.concatenate([rows for _, rows in denoised_rows(source, plan)])
+        np.testing.assert_array_equal(denoised_part(source, plan, part, request), whole[210:280, 250:320])
+
+
 def test_the_real_program_draws_the_same_sheet_again(tmp_path: Path) -> None:
     source = tmp_path / "deep.png"
     iio.imwrite(source, scene((64, 80)) * np.uint16(16))
@@ -136,6 +185,26 @@ def test_the_real_program_draws_the_same_sheet_again(tmp_path: Path) -> None:
     with Image.open(tmp_path / "a.png") as sheet:
         assert 1600 <= sheet.size[0] <= 2400
     refused(run("denoise", source, "--preview", tmp_path / "a.png"), 2, "a.png exists", "--force")
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_upright_is_what_pillow_makes_of_an_orientation(orientation: int) -> None:
+    pixels = scene((5, 7, 3))
+    stored = Image.fromarray(pixels)
+    stored.getexif()[274] = orientation
+    np.testing.assert_array_equal(upright(pixels, orientation), np.asarray(ImageOps.exif_transpose(stored)))
+
+
+def test_the_sheet_is_upright_and_the_part_is_counted_as_stored(tmp_path: Path) -> None:
+    source, sheet = tmp_path / "turned.png", tmp_path / "sheet.png"
+    exif = Image.Exif()
+    exif[274] = 6
+    Image.fromarray(scene((90, 120))).save(source, exif=exif)
+    assert run("denoise", source, "--crop", "20,10,60,50", "--preview", sheet).code == 0
+    tiles = tiles_of(sheet, (60, 50))
+    np.testing.assert_array_equal(tiles[0], np.dstack([np.rot90(scene((90, 120))[10:60, 20:80], -1)] * 3))
+    assert run("denoise", source, "--crop", "20,10,60,50", "-o", tmp_path / "part.png").code == 0
+    np.testing.assert_array_equal(tiles[2][..., 0], np.rot90(iio.imread(tmp_path / "part.png", rotate=False), -1))
 
 
 def test_a_picture_without_noise_has_no_sheet(tmp_path: Path) -> None:

@@ -314,3 +314,25 @@ def test_a_noise_model_is_told_and_drawn(name: str, tmp_path: Path) -> None:
         assert image.width >= 1000
     path.write_text('{"kind": "white"}')
     refused(run("inspect", path), 1, "m.json")
+
+
+@pytest.mark.parametrize("made_of", ["uint8", "float32"])
+def test_a_model_in_other_units_than_the_pictures_is_refused(made_of: str, tmp_path: Path) -> None:
+    noisy = add_poisson_noise(data.camera()[:200, :200].astype(float), 2, 9, seed=0)
+    pictures: dict[str, Pixels] = {
+        "uint8": np.clip(noisy, 0, 255).astype(np.uint8),
+        "float32": (noisy / 255).astype(np.float32),
+    }
+    for name, pixels in pictures.items():
+        np.save(tmp_path / f"{name}.npy", pixels)
+    (other,) = set(pictures) - {made_of}
+    model, options = tmp_path / "m.json", ("--quality", "fast", "--noise", tmp_path / "m.json")
+    assert run("profile", tmp_path / f"{made_of}.npy", "-o", model).code == 0
+    assert run("denoise", tmp_path / f"{made_of}.npy", *options).code == 0
+    refused(run("denoise", tmp_path / f"{other}.npy", *options), 1, "m.json", "make one of its kind")
+    sheet = ("--preview", tmp_path / "sheet.png")
+    refused(run("denoise", tmp_path / f"{other}.npy", *options, *sheet), 1, "m.json", "make one of its kind")
+    told = json.loads(model.read_text())
+    del told["made_from"]  # by hand: nobody says what it is
+    model.write_text(json.dumps(told))
+    assert run("denoise", tmp_path / f"{other}.npy", *options).code == 0

@@ -29,6 +29,7 @@ from typer.main import get_command
 
 from dstl_cli.base.progress import compiling
 from dstl_cli.cli import app
+from dstl_cli.cli.ending import interrupts
 from dstl_cli.patches.kernels import machine
 from dstl_cli.version import __version__
 
@@ -209,6 +210,70 @@ def test_the_work_is_done_without_standard_streams(redirection: str, tmp_path: P
     assert redirected("inspect", "a.png").code == 0
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full stdout is made the POSIX way")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("denoise", "a.png", "b.png", "-o", "out", *DCT),
+        ("denoise", "a.png", "b.png", "-o", "out", *DCT, "--json"),
+        ("evaluate", "a.png", "b.png"),
+        ("inspect", "a.png"),
+        ("--help",),
+    ],
+    ids=" ".join,
+)
+def test_a_full_stdout_costs_a_sentence_and_no_work(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    for seed, name in enumerate(("a.png", "b.png")):
+        Image.fromarray(scene(seed=seed)).save(tmp_path / name)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command(*arguments), stdout=full, stderr=subprocess.PIPE, cwd=tmp_path, env=environment(), check=False
+        )
+    outcome = Outcome(done.returncode, b"", without_notice(done.stderr.decode()))
+    refused(outcome, 1, "No space left on device")
+    if arguments[0] == "denoise":
+        assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_names_that_stdout_has_no_letters_for_are_told_all_the_same(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "ü.png")
+    poor = environment() | {"PYTHONIOENCODING": "ascii"}
+    for arguments in (("denoise", "ü.png", *DCT), ("evaluate", "ü.png", "ü_denoised.png")):
+        done = subprocess.run(command(*arguments), capture_output=True, cwd=tmp_path, env=poor, check=False)
+        assert (done.returncode, without_notice(done.stderr.decode())) == (0, "")
+        assert rb"\xfc" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("denoise", "{}*"),
+        ("denoise", "a.png", "b.png", "-o", "{}.png"),
+        ("denoise", "a.png", "-o", "{}.png", *DCT),
+        ("inspect", "a.png", "--plot", "{}.png"),
+        ("inspect", "{}"),
+        ("evaluate", "a.png", "a.png", "--csv", "{}.csv"),
+        ("train", "{}", "-o", "t.npz"),
+        ("train", "a.png", "-o", "{}.npz", "--iterations", "1", "--train-patches", "500"),
+        ("profile", "{}", "-o", "camera.json"),
+        ("{}",),
+        ("denoise", "--{}"),
+    ],
+    ids=" ".join,
+)
+def test_nothing_that_is_said_commands_the_terminal(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names may hold escape sequences; they are shown, not obeyed."""
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("a.png", "b.png")):
+        Image.fromarray(scene(seed=seed)).save(name)
+    done = run(*(word.replace("{}", "\x1b]0;red\x07\x9b31m") for word in arguments))
+    said = done.text + done.stderr
+    assert "0;red" in said
+    assert all(character.isprintable() or character == "\n" for character in said)
+
+
 # --- slips --------------------------------------------------------------------------------------------
 
 
@@ -317,18 +382,13 @@ def test_being_ended_by_the_system_is_like_ctrl_c(name: str, deaf: bool, tmp_pat
 
 
 @pytest.mark.skipif(os.name != "posix", reason="nohup is for POSIX systems")
-def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_that_is_ignored_stays_so() -> None:
     """As under nohup; and whoever calls the program from Python finds the handlers as they were."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    seen: list[object] = []
-    monkeypatch.setattr(
-        app, "app", lambda *_, **__: seen.extend(map(signal.getsignal, (signal.SIGHUP, signal.SIGTERM)))
-    )
     try:
-        with pytest.raises(SystemExit):
-            app.main()
-        assert seen[0] is signal.SIG_IGN
-        assert callable(seen[1])
+        with interrupts():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert callable(signal.getsignal(signal.SIGTERM))
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -362,6 +422,34 @@ def test_ctrl_c_while_the_program_is_loaded(module: str, tmp_path: Path) -> None
     Image.fromarray(scene()).save(tmp_path / "a.png")
     done = stopped_at(module, "KeyboardInterrupt", "denoise", str(tmp_path / "a.png"), *DCT)
     refused(done, 130, "Interrupted; nothing was left half-written.")
+
+
+SWALLOWED = """
+import signal, sys, weakref
+from dstl_cli.__main__ import program
+
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            thing = Stop()
+            weakref.finalize(thing, signal.raise_signal, signal.{name})  # what a callback raises is only reported
+
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+sys.meta_path.insert(0, Stop())
+program()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_that_python_swallows_ends_the_program_too(name: str, tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    done = subprocess.run(
+        [sys.executable, "-c", SWALLOWED.format(name=name), "denoise", str(tmp_path / "a.png"), *DCT],
+        capture_output=True, env=environment(), check=False, timeout=300,
+    )  # fmt: skip
+    refused(Outcome(done.returncode, done.stdout, done.stderr.decode()), 130, "Interrupted; nothing was left")
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_ctrl_c_while_the_options_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,7 +251,7 @@ def check_threshold(
     st.integers(1, 20),
     st.floats(0, 0.9),
     st.floats(0, 1),
-    st.tuples(st.floats(1, 2), st.sampled_from([0.0, 0.5, 3.0])),
+    st.tuples(st.floats(1, 2), st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from([0.0, 0.3, 1.0])),
     st.sampled_from([1.0, 20.0, 300.0]),
     st.integers(0, 1000),
     st.booleans(),
@@ -262,7 +262,7 @@ def test_ridge_groups_is_the_definition(
     size: int,
     left: float,
     removed: float,
-    strength: tuple[float, float],
+    strength: tuple[float, float, float],
     sigma: float,
     seed: int,
     uneven: bool,
@@ -302,7 +302,7 @@ def test_ridge_groups_is_the_definition(
     st.floats(0, 0.9),
     st.floats(0, 1),
     st.tuples(*[st.sampled_from([10.0, 20.0, 50.0])] * 3),
-    st.tuples(st.floats(1, 2), st.sampled_from([0.0, 0.5, 3.0])),
+    st.tuples(st.floats(1, 2), st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from([0.0, 0.3, 1.0])),
     st.integers(0, 1000),
 )
 def test_ridge_colours_is_the_definition(
@@ -311,7 +311,7 @@ def test_ridge_colours_is_the_definition(
     left: float,
     removed: float,
     deviations: tuple[float, float, float],
-    strength: tuple[float, float],
+    strength: tuple[float, float, float],
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -331,7 +331,7 @@ def test_ridge_colours_is_the_definition(
             np.array([naive.patches_at(channel, group, side) for channel in picture])
             for picture in (noisy, current, pilot)
         )
-        estimate, remaining, weight = naive.ridge_colours(y, x, p, sigmas, strength, left, float(kernels.FAINT))
+        estimate, remaining, weight = naive.ridge_colours(y, x, p, sigmas, strength, left)
         for total, own in zip(expected, (*estimate, *remaining), strict=True):
             naive.add_at(total, weight * own, group)
         np.add.at(weights, group, weight)

@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dstl_cli.errors import DstlError, FileProblem
+from dstl_cli.picture import source as sources
 from dstl_cli.picture.model import Picture, picture_from_array
 from dstl_cli.picture.read import read_picture
 from dstl_cli.picture.write import natural_format, write_picture
@@ -309,7 +311,7 @@ def test_tiff_nonsense() -> None:
     problem(file([*good[:3], good[3], (279, 4, 1, 15)]), "too short")
     problem(file([*good[:4], (279, 4, 1, 0)]), "too short")
     problem(file([*good[:3], (259, 3, 1, 5), *good[3:4], (279, 4, 1, 0)]), "blocks without pixels")
-    problem(file([*good[:3], (259, 3, 1, 12345), *good[3:]]), "damaged")
+    problem(file([*good[:3], (259, 3, 1, 12345), *good[3:]]), "is compressed by method 12345")
     problem(file([*good[:3], (262, 3, 1, 77), *good[3:]]), "has colours of kind 77")
     problem(file([(256, 4, 1, 2**20), (257, 4, 1, 400), *good[2:4], (278, 4, 1, 1), good[4]]), "damaged")
     counts = struct.pack("<H", 1000) * 6001  # 3000 directories of 1000 tags each, all upon each other
@@ -376,6 +378,9 @@ def test_the_limit_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     problem(huge_files()["bmp"], "truncated")
     monkeypatch.setenv("DSTL_MAX_PIXELS", "many")
     with pytest.raises(DstlError, match="DSTL_MAX_PIXELS must be a whole number"):
+        read_picture(GOOD["png"])
+    monkeypatch.setenv("DSTL_MAX_PIXELS", "9" * 5000)  # more digits than Python makes a number of
+    with pytest.raises(DstlError, match=r"DSTL_MAX_PIXELS must be .* not '9{18}\.\.\.'\.$"):
         read_picture(GOOD["png"])
 
 
@@ -526,3 +531,128 @@ def test_many_xmp_texts_are_not_all_unpacked() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 * 2**22
+
+
+def in_time(data: bytes, seconds: float = 2.0, mebibytes: int = 96) -> Picture | str:
+    """A picture that was read to its last pixel or the sentence about it; refused if that takes long or much memory."""
+    tracemalloc.start()
+    start = time.process_time()
+    try:
+        return decoded(data)
+    except FileProblem as error:
+        return str(error)
+    finally:
+        spent, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert spent < seconds
+        assert peak < mebibytes * 2**20
+
+
+def tiled(sides: tuple[int, int], tile: tuple[int, int], packed: bytes, count: int = 1) -> bytes:
+    """A grey TIFF of deflated tiles that are all the same bytes."""
+    (height, width), (high, wide) = sides, tile
+    lists = struct.pack("<I", 8) * count + struct.pack("<I", len(packed)) * count
+    at = 8 + len(packed)
+    places = [8, len(packed)] if count == 1 else [at, at + 4 * count]
+    rows = [(256, 4, 1, width), (257, 4, 1, height), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1)]
+    rows += [(322, 4, 1, wide), (323, 4, 1, high), (324, 4, count, places[0]), (325, 4, count, places[1])]
+    return b"II*\x00" + struct.pack("<I", at + len(lists)) + packed + lists + ifd(rows)
+
+
+def test_tiles_far_larger_than_their_page_are_not_unpacked() -> None:
+    assert isinstance(in_time(tiled((16, 16), (512, 512), zlib.compress(bytes(512 * 512)))), Picture)
+    for file in (
+        tiled((16, 16), (16_384, 16_384), b"\x00" * 2**18),
+        tiled((16, 32_000), (400_000, 16), zlib.compress(bytes(16 * 400_000)), count=2000),
+    ):
+        assert "its tiles are far larger than its pages" in str(in_time(file))
+
+
+def test_blocks_that_lie_upon_each_other_are_not_all_read() -> None:
+    packed = zlib.compress(bytes(256)) + RNG.bytes(2**20)
+    assert "lie upon each other" in str(in_time(tiled((160, 1600), (16, 16), packed, count=1000)))
+
+
+def test_a_tag_that_many_directories_share_costs_nothing() -> None:
+    values = struct.pack("<H", 8) + b"\x01\x00" * 2**19
+    file = bytearray(b"II*\x00" + struct.pack("<I", 8 + len(values) + 64) + values + bytes(64))
+    rows = [(256, 3, 2**19, 8), (257, 3, 2**19, 8), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1)]
+    rows += [(273, 4, 1, 8 + len(values)), (279, 4, 1, 64)]
+    for number in range(400, 0, -1):
+        file += ifd(rows, len(file) + 2 + 12 * len(rows) + 4 if number > 1 else 0)
+    picture = in_time(bytes(file))
+    assert isinstance(picture, Picture)
+    assert len(picture.specs) == 400
+
+
+def test_compressions_that_are_not_on_the_list_reach_no_decoder() -> None:
+    for method in (34887, 34934, 50002):
+        file = bytearray(GOOD["lzw"])
+        at = file.index(struct.pack("<HHI", 259, 3, 1)) + 8
+        file[at : at + 4] = struct.pack("<I", method)
+        problem(bytes(file), f"is compressed by method {method}, which dstl does not handle")
+
+
+def test_scans_and_segments_of_jpeg_are_counted() -> None:
+    good = GOOD["progressive"]
+    at = good.index(b"\xff\xda")
+    scan = good[at : good.index(b"\xff", at + 2)] + b"\x00"
+    assert "more than 200 scans" in str(in_time(good[:-2] + scan * 1000 + b"\xff\xd9"))
+    assert "more than 20000 segments" in str(in_time(good[:2] + b"\xff\xe5\x00\x02" * 10**6 + good[2:]))
+    assert "more than 20000 segments" in str(in_time(good[:2] + b"\xff\x01" * 10**6 + good[2:]))
+
+
+def test_chunks_are_counted() -> None:
+    raw = b"".join(b"\x00" + row.tobytes() for row in GREY)
+    assert "too many chunks" in str(in_time(png(31, 24, raw, before=chunk(b"teXt", b"") * 100_000)))
+    assert "too many chunks" in str(in_time(png(31, 24, raw, before=chunk(b"IDAT", b"") * 100_000)))
+    body = GOOD["webp"][12:] + b"junk\x00\x00\x00\x00" * 100_000
+    assert "more than 10000 chunks" in str(in_time(b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body))
+
+
+def test_many_damaged_chunks_are_one_note() -> None:
+    raw = b"".join(b"\x00" + row.tobytes() for row in GREY)
+    names = [b"a%cAa" % letter for letter in b"ABCDEFGH"]
+    few, many = (b"".join(chunk(name, b"")[:-1] + b"!" for name in some) for some in (names[:2] * 9, names))
+    assert decoded(png(31, 24, raw, before=few)).notes == (
+        "A damaged aAAa chunk was left out.",
+        "A damaged aBAa chunk was left out.",
+    )
+    assert decoded(png(31, 24, raw, before=many)).notes == ("8 damaged chunks were left out.",)
+
+
+def test_long_xmp_texts_are_searched_once() -> None:
+    start = b"http://ns.adobe.com/xap/1.0/\x00"
+    for text in (b" " * 65_000, b"<rdf:RDF " * 7000, b"<rdf:RDF>" * 7000):
+        body = start + text
+        data = GOOD["jpeg"][:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + GOOD["jpeg"][2:]
+        assert isinstance(in_time(data, 0.5), Picture)
+    wrong = chunk(b"iTXt", b"XML:com.adobe.xmp\x00\x01\x00\x00\x00" + zlib.compress(bytes(2**26 + 9))) * 100
+    raw = b"".join(b"\x00" + row.tobytes() for row in GREY)
+    assert isinstance(in_time(png(31, 24, raw, before=wrong), mebibytes=200), Picture)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no endless file")
+def test_endless_standard_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sources, "STREAM_BYTES", 2**16)
+    for start, words in ((b"", "is not a picture that dstl knows"), (GOOD["png"], "has more than 65536 bytes")):
+        (tmp_path / "start").write_bytes(start)
+        with (tmp_path / "start").open("rb") as first, open("/dev/zero", "rb") as zeros:
+            endless = io.BufferedReader(Joined(first, zeros))
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(endless))
+            with pytest.raises(FileProblem, match=f"^[Ss]tandard input {words}"):
+                read_picture(None)
+
+
+class Joined(io.RawIOBase):
+    """One stream behind another."""
+
+    def __init__(self, *streams: Any) -> None:
+        super().__init__()
+        self._streams = streams
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return next((count for stream in self._streams if (count := stream.readinto(buffer))), 0)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dstl_cli.noise.blind import Hints
-from dstl_cli.picture.formats.exif import exif_iso
-from dstl_cli.picture.formats.ifd import EXIF_TAG
+from dstl_cli.picture.formats.exif import exif_iso, resolution_dpi, resolution_tags
+from dstl_cli.picture.formats.ifd import EXIF_TAG, Ifd
 from dstl_cli.picture.read import read_picture
-from dstl_cli.run.files import PageSource, hints_of
+from dstl_cli.run.pages import PageSource, hints_of
 
 ISO, STANDARD_OUTPUT, EXPOSURE_INDEX, SPEED = 0x8827, 0x8831, 0x8832, 0x8833
 
@@ -88,3 +88,14 @@ def test_exif_data_that_are_cut_off_tell_nothing(endian: str) -> None:
     assert exif_iso(block) == 6400
     assert {exif_iso(block[:length]) for length in range(last + 2)} == {None}
     assert exif_iso(None) is None
+
+
+@pytest.mark.parametrize("dots", [0.0, 72.0, 300.123, 571_137.58, 2.0**31, 1e300])
+def test_any_resolution_becomes_a_fraction_of_32_bits(dots: float) -> None:
+    found = resolution_dpi(Ifd(resolution_tags((dots, 1.5))))
+    if dots:
+        assert found is not None
+        assert found[1] == 1.5
+        assert found[0] == pytest.approx(min(dots, 2.0**32 - 1), rel=1e-4)
+    else:
+        assert found is None

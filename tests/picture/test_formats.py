@@ -417,6 +417,26 @@ def test_jpeg_stored_as_rgb_is_not_garbled() -> None:
 # --- WebP ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("strip", [True, False])
+@pytest.mark.parametrize("lossless", [True, False])
+@pytest.mark.parametrize("shape", [(40, 50), (1, 1), (300, 17)], ids=str)
+def test_webp_keeps_alpha_that_is_opaque(shape: tuple[int, int], lossless: bool, strip: bool) -> None:
+    """The encoder leaves it out; other programs read ours."""
+    values = np.dstack([smooth((*shape, 3)), np.full(shape, 254, np.uint8)])
+    picture = read_picture(pillow_bytes(values, "WEBP", lossless=lossless, quality=90, icc_profile=ICC))
+    colour, stream = picture.page(0)[0], io.BytesIO()
+    with open_writer(picture, stream, strip=strip) as writer:
+        writer.add(colour, np.full(shape, 255, np.uint8))
+    again = read_picture(stream.getvalue())
+    check_info(stream.getvalue(), again)
+    assert again.page(0)[1] is not None
+    shown = np.asarray(pillow(stream.getvalue()))
+    np.testing.assert_array_equal(shown, np.dstack([again.page(0)[0], np.full(shape, 255)]))
+    if lossless:
+        np.testing.assert_array_equal(shown[..., :3], colour)
+    assert (again.metadata.icc is None) == strip
+
+
 @pytest.mark.parametrize("lossless", [True, False])
 @pytest.mark.parametrize("channels", [3, 4])
 def test_webp_keeps_its_kind_and_metadata(channels: int, lossless: bool) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import struct
 import tracemalloc
 import zlib
@@ -16,7 +17,6 @@ import tifffile
 from PIL import Image, ImageCms
 
 from dstl_cli.errors import FileProblem
-from dstl_cli.picture import source as sources
 from dstl_cli.picture.model import Picture, Pixels, picture_from_array
 from dstl_cli.picture.read import read_picture
 from dstl_cli.picture.write import open_writer, write_picture
@@ -412,15 +412,19 @@ def test_stacks_stream_page_by_page(planar: str, tmp_path: Path) -> None:
         picture.pages[160]
 
 
-def test_large_raw_pages_are_mapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    values = noise((64, 64), np.float32)
-    tifffile.imwrite(tmp_path / "x.tif", values)
-    np.save(tmp_path / "x.npy", values)
-    monkeypatch.setattr(sources, "MAPPED_BYTES", 1000)
-    for name in ("x.tif", "x.npy"):
-        page = read_picture(tmp_path / name).pages[0]
-        assert isinstance(page.base, np.memmap) or isinstance(page, np.memmap)
-        np.testing.assert_array_equal(page, values)
+@pytest.mark.parametrize("name", ["x.tif", "x.npy"])
+def test_files_that_are_cut_off_while_they_are_read(name: str, tmp_path: Path) -> None:
+    """A page that was mapped would end the process here."""
+    values = np.tile(noise((64, 64), np.float32), (132, 128))
+    path = tmp_path / name
+    tifffile.imwrite(path, values) if name == "x.tif" else np.save(path, values)
+    picture = read_picture(path)
+    part = picture.window(0, slice(100, 200), slice(None))[0]
+    os.truncate(path, 10_000)
+    np.testing.assert_array_equal(part, values[100:200])
+    for columns in (slice(None), slice(0, 9)):
+        with pytest.raises(FileProblem, match="is truncated"):
+            picture.window(0, slice(300, 2000), columns)
 
 
 # --- tags ---------------------------------------------------------------------------------------------

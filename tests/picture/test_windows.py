@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstl_cli.errors import FileProblem
-from dstl_cli.picture import model
+from dstl_cli.picture import blocks, model
 from dstl_cli.picture import source as sources
+from dstl_cli.picture.decoding import asking
 from dstl_cli.picture.formats import tiff_pixels
-from dstl_cli.picture.model import Page, Picture, cut
+from dstl_cli.picture.model import Page, cut
 from dstl_cli.picture.read import read_picture
 from dstl_cli.picture.write import open_writer, write_picture
 
@@ -108,7 +109,7 @@ def some_slice(draw: st.DrawFn, length: int) -> slice:
 def test_a_window_is_what_the_page_has_there(file: bytes, data: st.DataObject) -> None:
     whole, windows = read_picture(file), read_picture(file)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiff_pixels, "RECENT_BYTES", data.draw(st.sampled_from([0, 1000, 2**20])))
+        patch.setattr(blocks, "RECENT_BYTES", data.draw(st.sampled_from([0, 1000, 2**20])))
         for _ in range(4):
             index = data.draw(st.integers(0, len(whole.specs) - 1))
             spec = whole.specs[index]
@@ -160,13 +161,13 @@ def test_a_window_reads_the_segments_that_it_touches_and_each_once(monkeypatch: 
     data[start : start + count] = bytes(count)
     picture = read_picture(bytes(data), name="x.tif")
     decoded: list[int] = []
-    decode = tiff_pixels._decode_segment
+    decode = asking.decoded
 
-    def counted(page: Any, layout: Any, raw: bytes, index: int, rows: int) -> Any:
-        decoded.append(index)
-        return decode(page, layout, raw, index, rows)
+    def counted(*arguments: Any, blocks: list[list[int]], **facts: Any) -> Any:
+        decoded.extend(number for _, _, number, *_ in blocks)
+        return decode(*arguments, blocks=blocks, **facts)
 
-    monkeypatch.setattr(tiff_pixels, "_decode_segment", counted)
+    monkeypatch.setattr(tiff_pixels, "decoded", counted)
     for top in range(0, 60, 10):
         np.testing.assert_array_equal(
             picture.window(0, slice(top, top + 30), slice(None))[0], noise((160, 64))[top : top + 30]
@@ -179,11 +180,11 @@ def test_a_window_reads_the_segments_that_it_touches_and_each_once(monkeypatch: 
         picture.window(0, slice(0, 81), slice(20, 40))
 
 
-def test_a_stack_is_opened_once_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_is_never_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.tif"
     path.write_bytes(tiff(noise((5, 20, 20)), photometric="minisblack", compression="zlib"))
-    picture: Picture | None = read_picture(path)
-    streams = []
+    picture = read_picture(path)
+    streams: list[BinaryIO] = []
     opened = sources.Source.open
 
     def recorded(source: sources.Source) -> BinaryIO:
@@ -191,12 +192,9 @@ def test_a_stack_is_opened_once_and_let_go(tmp_path: Path, monkeypatch: pytest.M
         return streams[-1]
 
     monkeypatch.setattr(sources.Source, "open", recorded)
-    assert picture is not None
     np.testing.assert_array_equal(np.stack(list(picture.pages)), noise((5, 20, 20)))
     picture.window(0, slice(3, 5), slice(2, 4))
-    assert [stream.closed for stream in streams] == [False]
-    picture = None
-    assert [stream.closed for stream in streams] == [True]
+    assert [stream.closed for stream in streams] == [True] * 6
 
 
 @pytest.mark.parametrize("kind", ["tiles", "raw", "npy"])
@@ -219,7 +217,9 @@ def test_values_that_are_no_numbers_are_counted_on_the_whole_page(kind: str, mon
 
 
 @pytest.mark.parametrize("name", ["x.tif", "x.npy"])
-def test_narrow_windows_of_long_rows_are_mapped(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_windows_of_long_rows_are_read_by_themselves(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = noise((20, 3000, 3), np.uint16)
     np.save(tmp_path / "x.npy", values)
     tifffile.imwrite(tmp_path / "x.tif", values, photometric="rgb")
@@ -227,4 +227,6 @@ def test_narrow_windows_of_long_rows_are_mapped(name: str, tmp_path: Path, monke
     monkeypatch.setattr(np, "fromfile", None)
     colour, _ = read_picture(tmp_path / name).window(0, slice(4, 17), slice(100, 140))
     np.testing.assert_array_equal(colour, values[4:17, 100:140])
-    assert not isinstance(colour.base, np.memmap)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-9])
+    with pytest.raises(FileProblem, match="is truncated"):
+        read_picture(tmp_path / name).window(0, slice(4, 20), slice(2900, 3000))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+from dstl_cli import denoise
 from dstl_cli.base.depths import PIXEL_TYPES
 from dstl_cli.pixels.colour import working_channel
 from dstl_cli.pixels.depth import Depth, working_type
@@ -95,3 +96,13 @@ def test_working_precision_tells_neighbours_apart(dtype: str) -> None:
     top = np.iinfo(dtype).max
     values = np.array([top - 1, top], dtype=dtype).astype(working_type(np.dtype(dtype)))
     assert values[1] - values[0] == 1
+
+
+@pytest.mark.parametrize("sigma", [3e38, 1e40, 1.7e308])
+@pytest.mark.parametrize("dtype", [name for name in UNSCALED if "float" in name])
+def test_more_noise_than_numbers_can_hold_gives_numbers(dtype: str, sigma: float) -> None:
+    pixels = np.random.default_rng(0).uniform(0, 255, (24, 24)).astype(dtype)
+    result = denoise(pixels, sigma=sigma, quality="fast")
+    assert result.dtype == pixels.dtype
+    assert np.isfinite(result).all()
+    assert pixels.min() <= result.min() <= result.max() <= pixels.max()

@@ -258,6 +258,12 @@ def test_missing_files_and_folders(tmp_path: Path) -> None:
     refused(tmp_path)
 
 
+@pytest.mark.parametrize("deep", ["[" * 700 + "]" * 700, '{"a":' * 21 + "1" + "}" * 21])
+def test_a_provenance_that_is_nested_deeply(deep: str, entries: dict[str, Any], tmp_path: Path) -> None:
+    np.savez(tmp_path / "deep.npz", **entries | {"provenance": f'{{"a": {deep}}}'})
+    refused(tmp_path / "deep.npz", "its provenance is nested too deeply")
+
+
 def test_an_archive_that_unpacks_to_too_much(entries: dict[str, Any], tmp_path: Path) -> None:
     bomb = np.zeros(9_000_000)  # 72 MB in some kilobytes
     np.savez_compressed(tmp_path / "bad.npz", **(entries | {"values": bomb}))

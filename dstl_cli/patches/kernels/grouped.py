@@ -26,7 +26,6 @@ FAR = np.float32(3e38)  # the distance of patches that are not in the picture
 NEAREST = np.float32(-1)  # the distance of the reference patch to itself: before all others
 LEAST_RIDGE = np.float32(1e-6)  # a matrix' diagonal is raised by at least this share of its trace: float32 solves it
 LEAST_NOISE = np.float32(1e-3)  # a pass has at least this share of the noise to remove
-FAINT = np.float32(1)  # an axis of colours with less than this share of its penalty is left at the group's mean
 TURNS = 6  # rounds of Jacobi rotations: 3 x 3 needs no more
 
 
@@ -139,6 +138,13 @@ def add_flat(flat, picture):
     for y in range(height):
         for x in range(width):
             picture[y, x] += flat[y * width + x]
+
+
+@compiled()
+def add_at(flat, corners, weight):
+    """Add the weight to a flat picture at each corner."""
+    for k in range(corners.size):
+        flat[np.uint64(corners[k])] += weight
 
 
 @compiled(fastmath=FAST)
@@ -338,23 +344,33 @@ def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds
         multiply(codes, backward, 0, rows, thresholds.size, patches)
         weight = np.float32(1) / (np.float32(kept) * power)
         scatter(patches, weight, width, side, corners, flat_total)
-        for k in range(size):
-            flat_weights[corners[k]] += weight
+        add_at(flat_weights, corners, weight)
     add_flat(flat_total, total)
 
 
 @compiled(fastmath=FAST)
-def subtract_means(patches, size, unit, means):
-    """Subtract from the first rows their mean, and leave it in `means`; and divide them by the unit."""
+def gather_deviations(picture, width, side, corners, unit, patches, means):
+    """Gather the patches at the corners, without their mean, which is left in `means`, and in this unit."""
+    gather(picture, width, side, corners, patches)
     flat, pitch = patches.ravel(), means.size
-    share = np.full(1, np.float32(1) / np.float32(size))
-    multiply_block(means, 0, 0, share, 0, 0, 0, flat, 0, pitch, size, pitch, False)
+    share = np.full(1, np.float32(1) / np.float32(corners.size))
+    multiply_block(means, 0, 0, share, 0, 0, 0, flat, 0, pitch, corners.size, pitch, False)
     factor = np.float32(1) / unit
-    for k in range(size):
+    for k in range(corners.size):
         first = np.uint64(k * pitch)
         for j in range(pitch):
             place = first + np.uint64(j)
             flat[place] = (flat[place] - means[j]) * factor
+
+
+@compiled(fastmath=FAST)
+def divide_rows(patches, units):
+    """Divide the first rows by a number each."""
+    flat, pitch = patches.ravel(), patches.shape[1]
+    for k in range(units.size):
+        first, factor = np.uint64(k * pitch), np.float32(1) / units[k]
+        for j in range(pitch):
+            flat[first + np.uint64(j)] *= factor
 
 
 @compiled(fastmath=FAST)
@@ -400,6 +416,22 @@ def damp_mean(means, n, noise):
 
 
 @compiled(fastmath=FAST)
+def finish_patches(denoised, own, units, means, kept):
+    """Add the means, (2, pitch), to the first rows of denoised and of current, each row in a unit of its own.
+
+    And turn those of current into the denoised ones with the noise that is kept.
+    """
+    flat, noisy, pitch = denoised.ravel(), own.ravel(), means.shape[1]
+    for k in range(units.size):
+        first, unit = np.uint64(k * pitch), units[k]
+        for column in range(pitch):
+            j = first + np.uint64(column)
+            estimate = unit * flat[j] + means[0, column]
+            flat[j] = estimate
+            noisy[j] = estimate + kept * (unit * noisy[j] + means[1, column] - estimate)
+
+
+@compiled(fastmath=FAST)
 def ridge_groups(
     noisy, current, pilot, factors, groups, side, whitening, sigma, strength, noise_kept, estimate, remaining, weights
 ):
@@ -410,66 +442,56 @@ def ridge_groups(
     current as columns (n, K), without their group means, the denoised patches are
         Y P' (P P' + c n (t sigma)^2 I)^-1 P  +  the group mean of current,
     with c the first strength, above 1 where the pilot has noise of its own. The noise of the group mean counts with the
-    second strength, see `damp_mean`: it has 1 / K of the patches' power.
+    second strength, see `damp_mean`: it has 1 / K of the patches' power. Where P P' has a trace below the third times
+    the penalty, only the group mean is kept: the rest would be damped to little.
     factors: (h, w), by what the noise of the patch at a corner is stronger, or (0, 0): with D their squares,
         Y D^-1 P' (P D^-1 P' + c n (t sigma)^2 I)^-1 P.
     whitening: V' (n or more, pitch), P is then V P, or (0, 0); pitch: n or the next multiple of 16.
     Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, (0, 0) where that is not
-    wanted, both with the weight
-    1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known best; and the weights to
-    `weights` at the corners.
+    wanted, both with the weight 1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known
+    best; and the weights to `weights` at the corners.
     """
     width, size = current.shape[1], groups.shape[1]
     flat_current, flat_pilot, flat_factors = padded(current), padded(pilot), factors.ravel()
     removals = patch_differences(noisy, current, side).ravel()
     flat_estimate, flat_remaining = np.zeros_like(flat_current), np.zeros_like(flat_current)
-    flat_weights = weights.ravel()
-    n = side * side
+    flat_weights, n = weights.ravel(), side * side
     rows, m, pitch = up_to(size, ROWS), up_to(n, ROWS), up_to(n, LANES)
     pilots, currents = np.zeros((rows + 1, pitch), np.float32), np.zeros((rows + 1, pitch), np.float32)
-    clean = np.zeros((rows + 1, pitch), np.float32)
+    denoised = np.zeros((rows + 1, pitch), np.float32)
     means = np.empty((2, pitch), np.float32)
     units = np.ones(size, np.float32)  # what a patch's numbers are in
     system, inverses = np.empty((m, 2 * pitch), np.float32), np.empty((m // ROWS, ROWS, ROWS), np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
-        gather(flat_pilot, width, side, corners, pilots)
-        gather(flat_current, width, side, corners, currents)
-        subtract_means(pilots, size, np.float32(1), means[0])
-        subtract_means(currents, size, np.float32(1), means[1])
+        gather_deviations(flat_pilot, width, side, corners, np.float32(1), pilots, means[0])
+        gather_deviations(flat_current, width, side, corners, np.float32(1), currents, means[1])
         power = group_power(flat_factors, corners)
         deviation = sigma * np.sqrt(power)
-        removed = group_mean(removals, corners) / np.float32(n)
-        t = max(np.float32(1) - np.sqrt(removed) / deviation, noise_kept + LEAST_NOISE)
+        removed = np.sqrt(group_mean(removals, corners) / np.float32(n))
+        t = max(np.float32(1) - removed / deviation, noise_kept + LEAST_NOISE)
         if whitening.size:
-            multiply(pilots, whitening, 0, rows, n, clean)
-            pilots[:rows] = clean[:rows]
+            multiply(pilots, whitening, 0, rows, n, denoised)
+            pilots, denoised = denoised, pilots
         if flat_factors.size:
-            for k in range(size):
-                units[k] = flat_factors[corners[k]] / np.sqrt(power)
-                for j in range(n):
-                    pilots[k, j] /= units[k]
-                    currents[k, j] /= units[k]
+            units[:] = flat_factors[corners] / np.sqrt(power)
+            divide_rows(pilots, units)
+            divide_rows(currents, units)
         trace = inner_product(pilots.ravel(), pilots.ravel(), size * pitch)
         power = np.float32(n) * (t * deviation) ** 2
         penalty = max(strength[0] * power, LEAST_RIDGE * trace)
-        combine(pilots[:rows], currents[:rows], penalty, n, system, inverses, clean)
+        denoised[:] = 0
+        if trace > strength[2] * penalty:
+            combine(pilots[:rows], currents[:rows], penalty, n, system, inverses, denoised)
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
         damp_mean(means, n, strength[1] * power / np.float32(size))
-        kept = noise_kept / t
-        for k in range(size):
-            for j in range(n):
-                clean[k, j] = units[k] * clean[k, j] + means[0, j]
-                own = units[k] * currents[k, j] + means[1, j]
-                currents[k, j] = clean[k, j] + kept * (own - clean[k, j])
-        scatter(clean, share, width, side, corners, flat_estimate)
+        finish_patches(denoised, currents, units, means, noise_kept / t)
+        scatter(denoised, share, width, side, corners, flat_estimate)
         if remaining.size:
             scatter(currents, share, width, side, corners, flat_remaining)
-        for k in range(size):
-            flat_weights[corners[k]] += share
+        add_at(flat_weights, corners, share)
     add_flat(flat_estimate, estimate)
-    if remaining.size:
-        add_flat(flat_remaining, remaining)
+    add_flat(flat_remaining, remaining)
 
 
 @compiled(fastmath=FAST)
@@ -501,6 +523,15 @@ def turn(rows, p, q, cosine, sine):
 
 
 @compiled(fastmath=FAST)
+def colour_moments(patches, count, moments):
+    """Fill moments[p, q] with the products of the first numbers of channels p and q, summed."""
+    for p in range(3):
+        for q in range(p, 3):
+            moments[p, q] = inner_product(patches[p].ravel(), patches[q].ravel(), count)
+            moments[q, p] = moments[p, q]
+
+
+@compiled(fastmath=FAST)
 def turn_colours(patches, axes, turned):
     """turned[:, i] = the patches of three channels, (2, 3, K, pitch), along the column i of the axes (3, 3)."""
     count = turned[0, 0].size
@@ -524,7 +555,7 @@ def finish_colour(combined, axes, channel, size, sigma, means, kept, patches, ow
     """
     pitch = combined.shape[2]
     first, second, third = combined[0].ravel(), combined[1].ravel(), combined[2].ravel()
-    clean, noisy = patches.ravel(), own.ravel()
+    denoised, noisy = patches.ravel(), own.ravel()
     p, q, r = (
         sigma * np.float32(axes[channel, 0]),
         sigma * np.float32(axes[channel, 1]),
@@ -535,7 +566,7 @@ def finish_colour(combined, axes, channel, size, sigma, means, kept, patches, ow
         for column in range(pitch):
             j = start + np.uint64(column)
             estimate = p * first[j] + q * second[j] + r * third[j] + means[0, column]
-            clean[j] = estimate
+            denoised[j] = estimate
             noisy[j] = estimate + kept * (sigma * noisy[j] + means[1, column] - estimate)
 
 
@@ -545,8 +576,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
 
     noisy, current, pilot, estimate, remaining: (3, h, w) float32, remaining (0, h, w) where it is not wanted;
     sigmas: (3,); strength: as there. In units of the noise the channels are turned to the principal axes of the pilot's
-    patches, worked on one by one, and turned back. Where P P' has a trace below FAINT times the penalty, only the group
-    mean is kept: it would be damped to nearly nothing.
+    patches, worked on one by one, and turned back.
     All channels have the weight 1 / sqrt(1 + r), r the mean over the axes.
     """
     _, height, width = current.shape
@@ -561,7 +591,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
     flat_weights = weights.ravel()
     patches = np.zeros((2, 3, rows + 1, pitch), np.float32)  # of pilot and current
     turned, combined = np.empty((2, 3, rows, pitch), np.float32), np.empty((3, rows, pitch), np.float32)
-    clean = np.empty((rows + 1, pitch), np.float32)
+    denoised = np.empty((rows + 1, pitch), np.float32)
     means = np.zeros((3, 2, pitch), np.float32)
     shares = np.empty(3, np.float32)
     moments, axes = np.empty((3, 3)), np.empty((3, 3))
@@ -570,14 +600,10 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
         corners = groups[g]
         for c in range(3):
             for kind in range(2):
-                gather(flat[kind, c], width, side, corners, patches[kind, c])
-                subtract_means(patches[kind, c], size, sigmas[c], means[c, kind])
+                gather_deviations(flat[kind, c], width, side, corners, sigmas[c], patches[kind, c], means[c, kind])
             removed = group_mean(removals[c], corners) / np.float32(n)
             shares[c] = max(np.float32(1) - np.sqrt(removed) / sigmas[c], noise_kept + LEAST_NOISE)
-        for p in range(3):
-            for q in range(p, 3):
-                moments[p, q] = inner_product(patches[0, p].ravel(), patches[0, q].ravel(), size * pitch)
-                moments[q, p] = moments[p, q]
+        colour_moments(patches[0], size * pitch, moments)
         principal_axes(moments, axes)
         turn_colours(patches, axes, turned)
         excess = np.float32(0)
@@ -588,7 +614,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
             trace = np.float32(moments[i, i])
             penalty = max(strength[0] * np.float32(n) * power, LEAST_RIDGE * trace)
             excess += trace / (np.float32(3 * n) * penalty)
-            if trace > FAINT * penalty:
+            if trace > strength[2] * penalty:
                 combine(turned[0, i], turned[1, i], penalty, n, system, inverses, combined[i])
             else:
                 combined[i] = 0
@@ -596,12 +622,11 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
         for c in range(3):
             damp_mean(means[c], n, strength[1] * np.float32(n) * (shares[c] * sigmas[c]) ** 2 / np.float32(size))
             own = patches[1, c]
-            finish_colour(combined, axes, c, size, sigmas[c], means[c], noise_kept / shares[c], clean, own)
-            scatter(clean, weight, width, side, corners, flat[2, c])
+            finish_colour(combined, axes, c, size, sigmas[c], means[c], noise_kept / shares[c], denoised, own)
+            scatter(denoised, weight, width, side, corners, flat[2, c])
             if len(remaining):
                 scatter(own, weight, width, side, corners, flat[3, c])
-        for k in range(size):
-            flat_weights[corners[k]] += weight
+        add_at(flat_weights, corners, weight)
     for c in range(3):
         add_flat(flat[2, c], estimate[c])
         if len(remaining):

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from dstl_cli.base.atomic import atomic_output
+from dstl_cli.base.atomic import atomic_output, remove_stale_temporaries
 
 TRIED = '"version": "0.68.'  # as numba's _version.py says it
 EXTENSIONS = ("_helperlib", "_dynfunc", "core/runtime/_nrt_python")  # numba's C library
@@ -106,6 +106,7 @@ class KernelFiles:
         """Keep the content for a signature, in place of what was there before, if there is a folder for it."""
         folder = cache_folder(self.source)
         if folder is not None:
+            remove_stale_temporaries(folder)
             with atomic_output(self._path(folder, signature)) as stream:
                 stream.write(self._checksum(signature, content) + content)
 

@@ -7,6 +7,10 @@ A format is one entry here and one module beside it, imported when a file of it 
     write_rows(picture, stream, strip)               a generator that yields how many rows of a page it wants next and
                                                      is sent them, (colour, alpha)
 
+A format whose pictures are folders has, instead of the last two,
+
+    create(picture, folder, strip)                   lays out the folder; what it gives writes tiles, as `ZarrFolder`
+
 `FORMATS.register` adds a further format from anywhere.
 """
 
@@ -16,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from dstl_cli.base.addresses import Address, Place
 from dstl_cli.base.depths import PIXEL_TYPES
 from dstl_cli.base.names import display_name
 from dstl_cli.base.registry import Registry
@@ -31,6 +36,7 @@ class Format:
 
     lead: a regular expression that the first 18 bytes of its files match.
     codec: what reads and writes it, or the dotted name of that module (else the module of its name beside this one).
+    marks: for a format whose pictures are folders, names one of which is in each of them.
     layouts: kinds of pixels that can be stored: grey (L) or RGB, without or with alpha (A). With `expands`, grey ones
     that are not among them are stored as equal red, green and blue. `only`: the layout that a suffix allows.
     """
@@ -49,6 +55,7 @@ class Format:
     metadata: frozenset[str] = ALL_METADATA
     longest_exif: int | None = None
     written: bool = True
+    marks: tuple[str, ...] = ()
 
     def load(self) -> Any:
         """The module (or object) that reads and writes the format."""
@@ -102,6 +109,15 @@ FORMATS = Formats(
         metadata=frozenset(),
     ),
     Format("npy", ".npy", (".npy",), rb"\x93NUMPY", depths=PIXEL_TYPES, layouts=NO_GREY_ALPHA, metadata=frozenset()),
+    Format(
+        *("zarr", "Zarr", (".zarr", ".ome.zarr"), rb"(?!)"),
+        depths=PIXEL_TYPES,
+        layouts=NO_GREY_ALPHA,
+        only=((".ome.zarr", "L"),),
+        pages=True,
+        metadata=frozenset(),
+        marks=(".zgroup", ".zarray", "zarr.json"),
+    ),
 )
 
 # Read through imageio; the result is PNG or TIFF. TGA has no mark of its own: the kinds of palette and picture,
@@ -143,13 +159,33 @@ def split_suffix(name: str) -> tuple[str, str]:
     return stem, name[len(stem) :]
 
 
-def format_of_suffix(path: Path) -> Format | None:
+def format_of_suffix(path: Place) -> Format | None:
     """The format that a file name says, or None."""
     suffix = split_suffix(path.name)[1].lower()
     return next((entry for entry in FORMATS if suffix in entry.suffixes), None)
 
 
-def format_to_write(path: Path) -> Format:
+def format_of_folder(path: Place) -> Format | None:
+    """The format of a folder that is one picture, or that is called so; None for other folders, files and addresses."""
+    if isinstance(path, Address) or not path.is_dir():
+        return None
+    named = format_of_suffix(path)
+    folders = [entry for entry in FORMATS if entry.marks]
+    return next((e for e in folders if e is named or any((path / mark).is_file() for mark in e.marks)), None)
+
+
+def holds_pictures(path: Path) -> bool:
+    """Whether a path is a folder of pictures, rather than one picture."""
+    return path.is_dir() and format_of_folder(path) is None
+
+
+def is_written_in_tiles(path: Place | None) -> bool:
+    """Whether an output is a folder that is one picture."""
+    entry = format_of_suffix(path) if path is not None else None
+    return entry is not None and bool(entry.marks)
+
+
+def format_to_write(path: Place) -> Format:
     """The format that the name of an output asks for."""
     found = format_of_suffix(path)
     if found is not None and found.written:

@@ -41,6 +41,12 @@ def exif_iso(blob: bytes | None) -> int | None:
     return next((number for number in stated if number != _ISO_BEYOND), stated[0] if stated else None)
 
 
+def exif_orientation(blob: bytes | None) -> int:
+    """How a picture is to be turned for show, 1 to 8 as EXIF counts; 1, as it is stored, where nothing is stated."""
+    stated = parse_exif(blob).number(ORIENTATION, 1)
+    return stated if 1 <= stated <= 8 else 1
+
+
 def resolution_dpi(ifd: Ifd) -> tuple[float, float] | None:
     """Dots per inch from the resolution tags of a directory."""
     values = [ifd.entries[tag].rational() for tag in (X_RESOLUTION, Y_RESOLUTION) if tag in ifd.entries]
@@ -54,7 +60,8 @@ def resolution_tags(dpi: tuple[float, float]) -> dict[int, Entry]:
     """The tags for dots per inch, as fractions that are as close as 32 bits allow."""
     entries = {RESOLUTION_UNIT: tags.numbers(tags.SHORT, 2)}
     for tag, dots in zip((X_RESOLUTION, Y_RESOLUTION), dpi, strict=True):
-        fraction = Fraction(min(max(dots, 0.0), 2.0**32 - 1)).limit_denominator(10_000)
+        bounded = min(max(dots, 0.0), 2.0**32 - 1)
+        fraction = Fraction(bounded).limit_denominator(min(10_000, int((2**32 - 1) / max(bounded, 1.0))))
         entries[tag] = tags.numbers(tags.RATIONAL, *fraction.as_integer_ratio())
     return entries
 

@@ -23,7 +23,7 @@ EXIF_TAG, GPS_TAG, INTEROPERABILITY_TAG = 34665, 34853, 40965
 _CHILD_TAGS = (EXIF_TAG, GPS_TAG, INTEROPERABILITY_TAG)
 _DEEPEST = 3
 _MAX_DIRECTORIES = 2**20
-_SPARE_BYTES = 2**24
+_SPARE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,11 @@ class Entry:
     count: int
     data: bytes
 
-    def integers(self) -> list[int]:
-        """The values as whole numbers; empty for other types."""
-        whole = TYPES[self.type].kind in "iu"
-        return [int(value) for value in np.frombuffer(self.data, TYPES[self.type])] if whole else []
+    def integers(self, most: int | None = None) -> list[int]:
+        """The values as whole numbers, or the first of them; empty for other types."""
+        kind = TYPES[self.type]
+        end = len(self.data) if most is None else most * kind.itemsize
+        return [int(value) for value in np.frombuffer(self.data[:end], kind)] if kind.kind in "iu" else []
 
     def text(self) -> str:
         """The value of a text tag."""
@@ -64,13 +65,13 @@ class Ifd:
     repeated: list[tuple[int, Entry]] = field(default_factory=list)
     place: int = 0
 
-    def numbers(self, tag: int) -> list[int]:
-        """The whole numbers of a tag; empty when it is missing."""
-        return self.entries[tag].integers() if tag in self.entries else []
+    def numbers(self, tag: int, most: int | None = None) -> list[int]:
+        """The whole numbers of a tag, or the first of them; empty when it is missing."""
+        return self.entries[tag].integers(most) if tag in self.entries else []
 
     def number(self, tag: int, default: int) -> int:
         """The first whole number of a tag."""
-        return next(iter(self.numbers(tag)), default)
+        return next(iter(self.numbers(tag, 1)), default)
 
     def texts(self, tag: int) -> list[str]:
         """All texts of a tag."""
@@ -146,7 +147,7 @@ class IfdReader:
 
     def _child(self, pointer: Entry, depth: int) -> Ifd | None:
         """A directory inside a directory; a damaged one is left out with a note."""
-        where = pointer.integers()
+        where = pointer.integers(2)
         if depth >= _DEEPEST or len(where) != 1:
             return None
         try:

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from dstl_cli.picture.decoding.asking import decoded
 from dstl_cli.picture.formats.exif import exif_dpi, exif_for_part
 from dstl_cli.picture.formats.photoshop import without_small_copies
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
@@ -35,6 +36,7 @@ _EXTENDED_XMP = b"http://ns.adobe.com/xmp/extension/\x00"
 _ICC = b"ICC_PROFILE\x00"
 _JFIF, _JFXX, _PHOTOSHOP = b"JFIF\x00", b"JFXX\x00", b"Photoshop 3.0\x00"
 _LONGEST = 65_533
+_MOST_SEGMENTS, _MOST_SCANS = 20_000, 200  # each scan of a progressive file goes over all pixels
 _SMALL_TAIL = 1024  # padding after the end is common
 
 # Where the coefficients of a block stand in its 64 numbers, in the order of the file: along the diagonals, to and fro.
@@ -93,7 +95,9 @@ def read(source: Source) -> Picture:
     more = "Only the main picture is kept, not the previews or films stored behind it."
     notes = (more,) if len(data) - end > _SMALL_TAIL else ()
     kept = tuple(segment for segment in segments if _worth_keeping(*segment))
-    return Picture(source.name, (spec,), lambda _: _page(source), _metadata(kept), JpegExtras(kept, coding), notes)
+    return Picture(
+        source.name, (spec,), lambda _: _page(source, spec), _metadata(kept), JpegExtras(kept, coding), notes
+    )
 
 
 def jpeg_coding(picture: Picture) -> JpegCoding | None:
@@ -118,10 +122,8 @@ def at_quality(picture: Picture, quality: int) -> Picture:
     return replace(picture, native=replace(_extras(picture), coding=None, quality=quality))
 
 
-def _page(source: Source) -> Page:
-    import imagecodecs
-
-    return imagecodecs.jpeg8_decode(source.read()), None
+def _page(source: Source, spec: PageSpec) -> Page:
+    return decoded("jpeg", source.packed(), spec.shape, spec.dtype), None
 
 
 def _extras(picture: Picture) -> JpegExtras:
@@ -180,8 +182,12 @@ def _encoded_as_before(colour: Pixels, coding: JpegCoding) -> bytes:
 def _segments(name: str, data: bytes) -> tuple[list[Segment], int]:
     """The segments up to the first scan, and where the picture ends; its scans must run up to an end marker."""
     found: list[Segment] = []
-    position = 2
+    position, seen, scans = 2, 0, 0
     while True:
+        seen += 1
+        if seen > _MOST_SEGMENTS or scans > _MOST_SCANS:
+            what, most = ("segments", _MOST_SEGMENTS) if seen > _MOST_SEGMENTS else ("scans", _MOST_SCANS)
+            raise damaged(name, f"it has more than {most} {what}")
         scanning = bool(found) and found[-1][0] == _SOS
         match = _NEXT_MARKER.search(data, position) if scanning else _MARKER.match(data, position)
         if match is None:
@@ -202,6 +208,7 @@ def _segments(name: str, data: bytes) -> tuple[list[Segment], int]:
         if not scanning:
             found.append((marker, data[position + 2 : position + length]))
         position += length
+        scans += marker == _SOS
 
 
 def _frame(source: Source, frames: list[Segment]) -> PageSpec:
@@ -337,10 +344,10 @@ _POINTER = (
     b'<rdf:Description rdf:about="" xmlns:xmpNote="http://ns.adobe.com/xmp/note/" xmpNote:HasExtendedXMP="%s"/>'
     b"</rdf:RDF></x:xmpmeta>"
 )
-_POINTS = re.compile(rb"""\s*xmpNote:HasExtendedXMP\s*=\s*["']([0-9A-Fa-f]{32})["']""")
+_POINTS = re.compile(rb"""xmpNote:HasExtendedXMP\s*=\s*["']([0-9A-Fa-f]{32})["']""")
 _POINTER_ELEMENT = re.compile(rb"<xmpNote:HasExtendedXMP>\s*([0-9A-Fa-f]{32})\s*</xmpNote:HasExtendedXMP>")
-_RDF = re.compile(rb"<rdf:RDF\b[^>]*>(.*)</rdf:RDF\s*>", re.DOTALL)
-_WRAPPER = re.compile(rb"<\?xpacket\b[^>]*\?>")
+_RDF_START, _RDF_END = re.compile(rb"<rdf:RDF\b[^<>]*>"), b"</rdf:RDF"
+_WRAPPER = re.compile(rb"<\?xpacket\b[^<>]*\?>")
 
 
 def _xmp_segments(xmp: bytes) -> list[Segment]:
@@ -369,6 +376,12 @@ def _whole_xmp(xmp: bytes, segments: tuple[Segment, ...]) -> bytes:
         return xmp
     if xmp == _POINTER % found[1]:
         return text
-    rest = xmp[: found.start()] + xmp[found.end() :]
-    inner, outer = _RDF.search(text), _RDF.search(rest)
-    return xmp if inner is None or outer is None else rest[: outer.end(1)] + inner[1] + rest[outer.end(1) :]
+    rest = xmp[: found.start()].rstrip() + xmp[found.end() :]
+    inner, outer = _inside_rdf(text), _inside_rdf(rest)
+    return xmp if inner is None or outer is None else rest[: outer.stop] + text[inner] + rest[outer.stop :]
+
+
+def _inside_rdf(text: bytes) -> slice | None:
+    """What lies between the first start and the last end of an RDF element; None where there is none."""
+    start, end = _RDF_START.search(text), text.rfind(_RDF_END)
+    return None if start is None or end < start.end() else slice(start.end(), end)

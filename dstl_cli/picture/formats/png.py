@@ -8,6 +8,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from dstl_cli.picture.decoding.asking import decoded, filled
+from dstl_cli.picture.decoding.decoders import PNG_SIGNATURE, png_chunk
 from dstl_cli.picture.formats import other
 from dstl_cli.picture.formats.exif import exif_for_part
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, dots_per_inch, join_alpha, split_alpha
@@ -17,7 +19,6 @@ from dstl_cli.picture.source import Source
 Chunk = tuple[bytes, bytes]  # type, data
 Extras = tuple[list[Chunk], list[Chunk]]  # what is carried over, before and after the pixel data
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY, RGB, PALETTE, GREY_ALPHA, RGB_ALPHA = 0, 2, 3, 4, 6
 _DEPTHS = {GREY: (1, 2, 4, 8, 16), RGB: (8, 16), PALETTE: (1, 2, 4, 8), GREY_ALPHA: (8, 16), RGB_ALPHA: (8, 16)}
 _SAMPLES = {GREY: 1, RGB: 3, PALETTE: 1, GREY_ALPHA: 2, RGB_ALPHA: 4}
@@ -26,6 +27,8 @@ _SAMPLES = {GREY: 1, RGB: 3, PALETTE: 1, GREY_ALPHA: 2, RGB_ALPHA: 4}
 _KEPT_UNSAFE = {b"cHRM", b"gAMA", b"iCCP", b"sBIT", b"sRGB", b"cICP", b"mDCV", b"cLLI", b"bKGD", b"tIME"}
 _XMP_START = b"XML:com.adobe.xmp\x00"
 _LONGEST_TEXT = 64 * 2**20
+_MOST_CHUNKS, _BYTES_A_CHUNK = 10_000, 256  # so many chunks at least, and one more for so many bytes of the file
+_NAMED = 3  # damaged chunks that are named one by one
 # On filtered photographs run lengths pack as well as the full search for matches, three times as fast.
 _RUN_LENGTHS = 3
 _LONGEST_SIDE = 1_000_000
@@ -62,8 +65,9 @@ class PngHeader:
 def read(source: Source) -> Picture:
     """Read a PNG file."""
     header = _parse_header(source, source.lead(33))
-    notes: list[str] = []
-    chunks = list(_chunks(source.name, source.read(), notes))
+    damaged_kinds: list[str] = []
+    chunks = _without_more_pixels(_chunks(source.name, source.read(), damaged_kinds))
+    notes = _left_out(damaged_kinds)
     first = dict(reversed(chunks))
     if b"acTL" in first and header.depth == 16:
         raise unsupported(source.name, "is an animated PNG of 16 bits", "split it into single frames first")
@@ -80,20 +84,20 @@ def read(source: Source) -> Picture:
     alpha = header.colour in (GREY_ALPHA, RGB_ALPHA) or b"tRNS" in parts
     spec = PageSpec(header.height, header.width, 1 if grey else 3, header.dtype, int(alpha))
     extras = _extras(header, chunks, parts.get(b"PLTE", b""), spec)
-    return Picture(source.name, (spec,), lambda _: _page(source, header, parts, grey), metadata, extras, tuple(notes))
+    return Picture(source.name, (spec,), lambda _: _page(source, header, parts, grey), metadata, extras, notes)
 
 
 def _page(source: Source, header: PngHeader, parts: dict[bytes, bytes], grey: bool) -> Page:
     """Decode the pixels; the file is read again, so that it is not held beside them."""
     chunks = _chunks(source.name, source.read(), [])
-    packed = b"".join(body for kind, body in chunks if kind == b"IDAT")
+    bodies = [body for kind, body in chunks if kind == b"IDAT"]
     if header.colour == PALETTE:
-        indices = _decode(source.name, header, packed) // header.spread
+        indices = _decode(header, bodies) // header.spread
         return _expand_palette(source.name, indices, header.depth, parts, grey)
     key = parts.get(b"tRNS") if header.colour in (GREY, RGB) else None
     if key is not None and len(key) != 2 * _SAMPLES[header.colour]:
         raise damaged(source.name, "its transparent colour is wrong")
-    return split_alpha(_decode(source.name, header, packed, key))
+    return split_alpha(_decode(header, bodies, key))
 
 
 def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: BinaryIO, strip: bool) -> None:
@@ -102,11 +106,11 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
 
     encoded = memoryview(imagecodecs.png_encode(join_alpha(colour, alpha), level=1, strategy=_RUN_LENGTHS))
     before, after = ([], []) if strip else picture.native or _extras_from(picture.metadata)
-    header, end = len(SIGNATURE) + 25, len(encoded) - 12
+    header, end = len(PNG_SIGNATURE) + 25, len(encoded) - 12
     stream.write(encoded[:header])
-    stream.write(b"".join(_chunk(*chunk) for chunk in before))
+    stream.write(b"".join(png_chunk(*chunk) for chunk in before))
     stream.write(encoded[header:end])
-    stream.write(b"".join(_chunk(*chunk) for chunk in after))
+    stream.write(b"".join(png_chunk(*chunk) for chunk in after))
     stream.write(encoded[end:])
 
 
@@ -141,11 +145,15 @@ def _parse_header(source: Source, lead: bytes) -> PngHeader:
     return header
 
 
-def _chunks(name: str, data: bytes, notes: list[str]) -> Iterator[tuple[bytes, memoryview]]:
-    """The chunks up to IEND as (type, data), checked; damaged extra chunks are left out."""
+def _chunks(name: str, data: bytes, damaged_kinds: list[str]) -> Iterator[tuple[bytes, memoryview]]:
+    """The chunks up to IEND as (type, data), checked; of damaged extra chunks the types are told instead."""
     view = memoryview(data)
-    position, kind = len(SIGNATURE), b""
+    position, kind = len(PNG_SIGNATURE), b""
+    left = _MOST_CHUNKS + len(data) // _BYTES_A_CHUNK
     while kind != b"IEND":
+        left -= 1
+        if left < 0:
+            raise damaged(name, "it has too many chunks for its length")
         end = position + 12 + int.from_bytes(view[position : position + 4], "big")
         if end > len(data):
             raise truncated(name)
@@ -153,57 +161,44 @@ def _chunks(name: str, data: bytes, notes: list[str]) -> Iterator[tuple[bytes, m
         if zlib.crc32(view[position + 4 : end - 4]) == int.from_bytes(view[end - 4 : end], "big"):
             yield kind, view[position + 8 : end - 4]
         elif kind[0] & 0x20 and kind.isalpha() and kind != b"tRNS":
-            notes.append(f"A damaged {kind.decode('ascii')} chunk was left out.")
+            damaged_kinds.append(kind.decode("ascii"))
         else:
             raise damaged(name, "a checksum is wrong")
         position = end
 
 
-def _chunk(kind: bytes, body: bytes) -> bytes:
-    """A chunk with its length and checksum."""
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+def _without_more_pixels(chunks: Iterator[tuple[bytes, memoryview]]) -> list[tuple[bytes, memoryview]]:
+    """The chunks, of those with pixels the first only: there may be very many."""
+    kept, behind = [], False
+    for kind, body in chunks:
+        if kind != b"IDAT" or not behind:
+            kept.append((kind, body))
+        behind = behind or kind == b"IDAT"
+    return kept
+
+
+def _left_out(kinds: list[str]) -> tuple[str, ...]:
+    """Sentences on damaged chunks."""
+    named = tuple(f"A damaged {kind} chunk was left out." for kind in dict.fromkeys(kinds))
+    return named if len(named) <= _NAMED else (f"{len(kinds)} damaged chunks were left out.",)
 
 
 # --- pixels -------------------------------------------------------------------------------------------
 
 
-def _decode(name: str, header: PngHeader, packed: bytes, key: bytes | None = None) -> Pixels:
+def _decode(header: PngHeader, bodies: list[memoryview], key: bytes | None = None) -> Pixels:
     """The samples of the deflated rows, (H, W) or (H, W, C); a transparent colour (key) gives one more, the alpha."""
     passes = [
-        (part, replace(header, width=columns, height=rows, interlace=0))
+        [*part, rows, columns, replace(header, width=columns, height=rows).raw_bytes]
         for part in (_PASSES if header.interlace else ((0, 0, 1, 1),))
         if (columns := len(range(part[1], header.width, part[3])))
         and (rows := len(range(part[0], header.height, part[2])))
     ]
-    total = sum(small.raw_bytes for _, small in passes)
-    unpacker = zlib.decompressobj()
-    raw = memoryview(unpacker.decompress(packed, total + 1))
-    if len(raw) < total or (len(raw) == total and not unpacker.eof):
-        raise damaged(name, "its pixels are cut short")
-    if not header.interlace:
-        return _decode_rows(header, raw[:total], key)
     count = _SAMPLES[header.colour] + (key is not None)
-    samples = np.empty((header.height, header.width, count)[: 2 + (count > 1)], header.dtype)
-    for (top, left, down, across), small in passes:
-        samples[top::down, left::across] = _decode_rows(small, raw[: small.raw_bytes], key)
-        raw = raw[small.raw_bytes :]
-    return samples
-
-
-def _decode_rows(header: PngHeader, raw: memoryview, key: bytes | None) -> Pixels:
-    """Undo the filters of rows and unpack their samples; palette indices come as they are, since they are called grey.
-
-    The decoder prints about odd streams and interlacing; it gets to see only plain ones.
-    """
-    import imagecodecs
-
-    colour = GREY if header.colour == PALETTE else header.colour
-    fields = struct.pack(">IIBBBBB", header.width, header.height, header.depth, colour, 0, 0, 0)
-    packed = zlib.compress(raw, 0)
-    pieces = [] if key is None else [(b"tRNS", key)]
-    pieces += [(b"IDAT", packed[start : start + 2**30]) for start in range(0, len(packed), 2**30)]
-    chunks = (_chunk(*piece) for piece in ((b"IHDR", fields), *pieces, (b"IEND", b"")))
-    return np.asarray(imagecodecs.png_decode(SIGNATURE + b"".join(chunks)))
+    shape = (header.height, header.width, count)[: 2 + (count > 1)]
+    colour = GREY if header.colour == PALETTE else header.colour  # the indices are wanted, not the colours
+    facts = {"passes": passes, "depth": header.depth, "colour": colour, "key": None if key is None else key.hex()}
+    return decoded("png", filled(bodies), shape, header.dtype, **facts)
 
 
 def _expand_palette(name: str, indices: Pixels, depth: int, parts: dict[bytes, bytes], grey: bool) -> Page:
@@ -262,7 +257,7 @@ def _metadata(chunks: list[tuple[bytes, memoryview]]) -> Metadata:
     return Metadata(
         icc=_inflate(profile.partition(b"\x00")[2][1:]),
         exif=exif or None,
-        xmp=next((xmp for body in texts if (xmp := _international_text(body)) is not None), None),
+        xmp=_international_text(next(texts, b"")),
         dpi=dpi,
     )
 

@@ -5,6 +5,7 @@ resolution, profile, EXIF and private tags stay what they are; only the tags tha
 are stored are made anew where palettes or low depths had to be expanded.
 """
 
+import io
 import json
 import math
 import operator
@@ -31,7 +32,7 @@ from dstl_cli.picture.formats.photoshop import without_small_copies
 from dstl_cli.picture.formats.tiff_pixels import Layout
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels
 from dstl_cli.picture.problems import damaged, truncated, unsupported
-from dstl_cli.picture.source import Source, file_errors
+from dstl_cli.picture.source import PLAUSIBLE_RATIO, SMALL_BYTES, Source, file_errors
 
 _WIDTH, _LENGTH, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER = 256, 257, 258, 259, 262, 266
 _STRIP_OFFSETS, _SAMPLES, _ROWS_PER_STRIP, _STRIP_COUNTS, _PLANAR = 273, 277, 278, 279, 284
@@ -40,6 +41,9 @@ _SUB_IFDS, _EXTRA_SAMPLES, _SAMPLE_FORMAT, _IMAGE_DEPTH, _XMP, _ICC = 330, 338, 
 _SUBFILE_TYPE, _OLD_SUBFILE_TYPE, _PAGE_NUMBER = 254, 255, 297
 _TIE_POINTS, _MODEL_TRANSFORMATION, _PHOTOSHOP = 33922, 34264, 34377
 _JPEG_COMPRESSIONS = (6, 7)
+_JPEG_TABLES, _SUBSAMPLING, _LONGEST_TABLES, _LEAD_BYTES = 347, 530, 65_536, 64
+_FORM_TAGS = {_WIDTH, _LENGTH, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANAR}
+_FORM_TAGS |= {_TILE_WIDTH, _TILE_LENGTH, _EXTRA_SAMPLES, _SAMPLE_FORMAT, _SUBSAMPLING, 292, 293}  # options of fax
 _MOST_AXES = 64
 
 _STRIP_WHERE, _TILE_WHERE = (_STRIP_OFFSETS, _STRIP_COUNTS), (_TILE_OFFSETS, _TILE_COUNTS)
@@ -134,10 +138,10 @@ def _parse(source: Source) -> tuple[TiffExtras, tuple[str, ...]]:
             raise damaged(name, "it holds no pages")
         for ifd in ifds:
             _check_kind(name, ifd, reader)
-    notes = list(reader.notes)
+    notes = list(dict.fromkeys(reader.notes))
     if any(_SUB_IFDS in ifd.entries for ifd in ifds):
         notes.append("The reduced copies stored beside its pages are not carried over.")
-    layouts = [_layout(source, ifd, reader.order) for ifd in ifds]
+    layouts = _layouts(source, ifds, reader.order)
     if len(ifds) == 1:
         layouts[0] = _with_planes(source, ifds[0], layouts[0])
     if any(layout.compression not in stored.COMPRESSIONS for layout in layouts):
@@ -155,10 +159,29 @@ def _check_kind(name: str, ifd: Ifd, reader: tags.IfdReader) -> None:
             raise unsupported(name, kind, "export it as a plain TIFF first")
     if ifd.number(_IMAGE_DEPTH, 1) > 1:
         raise unsupported(name, "stores a volume as one page", "save it with one page per slice first")
-    for offset in ifd.numbers(_SUB_IFDS)[:16]:
+    for offset in ifd.numbers(_SUB_IFDS, 16):
         inner, _ = reader.directory(offset)
         if inner.number(_WIDTH, 0) > ifd.number(_WIDTH, 0):
             raise unsupported(name, "is a camera raw file", "develop it to a plain TIFF first")
+
+
+def _layouts(source: Source, ifds: list[Ifd], order: Literal["<", ">"]) -> list[Layout]:
+    """How all directories store their pixels; refused where that asks for far more work than the file is long."""
+    layouts: list[Layout] = []
+    blocks = 0
+    for ifd in ifds:
+        layouts.append(_layout(source, ifd, order))
+        blocks += len(layouts[-1].offsets)
+        if blocks > source.size:
+            raise damaged(source.name, "it has more blocks of pixels than bytes")
+    work = sum(math.prod(layout.grid) * layout.segment_bytes for layout in layouts)
+    pixels = sum(layout.decoded_bytes for layout in layouts)
+    oversized = any(layout.segment_bytes > max(SMALL_BYTES, 4 * layout.decoded_bytes) for layout in layouts)
+    if oversized or work > max(SMALL_BYTES, 16 * pixels, PLAUSIBLE_RATIO * source.size):
+        raise damaged(source.name, "its tiles are far larger than its pages")
+    if sum(sum(layout.counts) for layout in layouts) > SMALL_BYTES + 16 * source.size:
+        raise damaged(source.name, "its blocks of pixels lie upon each other")
+    return layouts
 
 
 def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
@@ -171,6 +194,9 @@ def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
         raise damaged(name, f"it has {samples} samples per pixel")
     bits, dtype = _sample_type(name, ifd, samples)
     compression = ifd.number(_COMPRESSION, stored.NONE)
+    if compression not in stored.READ:
+        what = f"is compressed by method {compression}"
+        raise unsupported(name, what, "save it with deflate, LZW or no compression first")
     photometric = ifd.number(_PHOTOMETRIC, stored.RGB if samples >= 3 else stored.BLACK_IS_ZERO)
     known = photometric in (stored.WHITE_IS_ZERO, stored.BLACK_IS_ZERO, stored.RGB, stored.PALETTE)
     if not known and not (photometric == stored.YCBCR and compression in _JPEG_COMPRESSIONS):
@@ -192,7 +218,7 @@ def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
         source.check_size(segment[1], segment[0], 0)
     else:
         segment = (min(max(ifd.number(_ROWS_PER_STRIP, height), 1), height), width)
-    declared = tuple(ifd.numbers(_EXTRA_SAMPLES))
+    declared = tuple(ifd.numbers(_EXTRA_SAMPLES, samples))
     separate = samples > 1 and colours == 1 and photometric != stored.PALETTE and not any(declared[: samples - 1])
     layout = Layout(
         width=width,
@@ -213,13 +239,40 @@ def _layout(source: Source, ifd: Ifd, order: Literal["<", ">"]) -> Layout:
         sample_pages=separate,
         place=ifd.place,
     )
-    return _with_segments(source, ifd, layout)
+    placed = _with_segments(source, ifd, layout)
+    return placed if placed.contiguous else replace(placed, form=_form(source, ifd, placed))
+
+
+def _form(source: Source, ifd: Ifd, layout: Layout) -> bytes:
+    """A TIFF file with the tags that tell how segments are decoded, each no longer than it should be.
+
+    Its one segment is the start of the first one of the page, where a decoder of JPEG looks for more.
+    """
+    most = {_BITS: layout.samples, _SAMPLE_FORMAT: layout.samples, _EXTRA_SAMPLES: layout.samples, _SUBSAMPLING: 2}
+    entries = {}
+    for tag in _FORM_TAGS & ifd.entries.keys():
+        values = ifd.numbers(tag, most.get(tag, 1))
+        entries[tag] = tags.numbers(tags.LONG if max(values, default=0) > 65_535 else tags.SHORT, *values)
+    if _JPEG_TABLES in ifd.entries and len(ifd.entries[_JPEG_TABLES].data) <= _LONGEST_TABLES:
+        entries[_JPEG_TABLES] = ifd.entries[_JPEG_TABLES]
+    entries[_PREDICTOR] = tags.numbers(tags.SHORT, layout.predictor)
+    with file_errors(source.name), source.open() as stream:
+        stream.seek(layout.offsets[0])
+        lead = stream.read(min(_LEAD_BYTES, layout.counts[0]))
+    made = io.BytesIO()
+    writer = tags.IfdWriter(made, layout.order, False, source.name)
+    where = _TILE_WHERE if layout.tiled else _STRIP_WHERE
+    place = writer.begin()
+    made.write(lead)
+    entries |= {tag: tags.numbers(tags.LONG, value) for tag, value in zip(where, (place, len(lead)), strict=True)}
+    writer.append(Ifd(entries))
+    return made.getvalue()
 
 
 def _sample_type(name: str, ifd: Ifd, samples: int) -> tuple[int, np.dtype[Any]]:
     """Bits per sample and the dtype that holds them."""
-    depths = set(ifd.numbers(_BITS)[:samples]) or {1}
-    formats = set(ifd.numbers(_SAMPLE_FORMAT)[:samples]) or {1}
+    depths = set(ifd.numbers(_BITS, samples)) or {1}
+    formats = set(ifd.numbers(_SAMPLE_FORMAT, samples)) or {1}
     if len(depths) > 1 or len(formats) > 1:
         raise unsupported(name, "mixes sample types in one pixel", "save it with one type for all channels")
     bits, form = depths.pop(), formats.pop()
@@ -234,7 +287,7 @@ def _sample_type(name: str, ifd: Ifd, samples: int) -> tuple[int, np.dtype[Any]]
 
 def _palette(name: str, ifd: Ifd, bits: int, dtype: np.dtype[Any]) -> Pixels:
     """The colour map as (N, 3) uint8, or (N,) when it is grey."""
-    values = ifd.numbers(_COLOUR_MAP)
+    values = ifd.numbers(_COLOUR_MAP, 1 + (3 << 8))
     if bits > 8 or dtype != np.uint8:
         raise unsupported(name, f"has a {bits}-bit palette", "convert it to RGB first")
     if len(values) != 3 << bits:
@@ -252,7 +305,7 @@ def _with_segments(source: Source, ifd: Ifd, layout: Layout) -> Layout:
     expected = math.prod(layout.grid)
     if expected > source.size:
         raise damaged(name, "it has more blocks of pixels than bytes")
-    places, counts = (ifd.numbers(tag)[:expected] for tag in (_TILE_WHERE if layout.tiled else _STRIP_WHERE))
+    places, counts = (ifd.numbers(tag, expected) for tag in (_TILE_WHERE if layout.tiled else _STRIP_WHERE))
     if layout.compression == stored.NONE:
         row_bytes = layout.stored_row_bytes()
         needed = [rows * row_bytes for _, _, _, rows in layout.segments()]

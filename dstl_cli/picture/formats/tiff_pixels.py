@@ -1,13 +1,11 @@
 """The pixel data of one TIFF directory: strips and tiles, compression, predictors, sample layouts.
 
-tifffile decodes each strip or tile; what lies in the file as it is in memory is read (or mapped) without it. Parts of
+tifffile decodes strips and tiles (`picture/decoding`); what lies in the file as in memory is read without it. Parts of
 a page take no more than the segments that touch them, and rows are written as soon as they fill their segments.
 """
 
-import weakref
-import zlib
-from collections import OrderedDict
-from collections.abc import Generator, Iterator
+import math
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, product
@@ -16,19 +14,25 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from dstl_cli.picture.blocks import RECENT_BYTES, RecentBlocks, touching
+from dstl_cli.picture.decoding.asking import decoded
 from dstl_cli.picture.model import Page, PageSpec, Pixels, row_steps
 from dstl_cli.picture.problems import damaged
-from dstl_cli.picture.source import Source, file_errors
+from dstl_cli.picture.source import Source
+
+Place = tuple[int, int, int]  # of a segment: plane of samples, number down and across
 
 NONE, LZW, DEFLATE, OLD_DEFLATE, PACKBITS, ZSTD = 1, 5, 8, 32946, 32773, 50000
 _ENCODERS = dict.fromkeys((DEFLATE, OLD_DEFLATE), "deflate_encode")
 _ENCODERS |= {LZW: "lzw_encode", PACKBITS: "packbits_encode", ZSTD: "zstd_encode"}
 COMPRESSIONS = (NONE, *_ENCODERS)  # that can be written
+_FAX, _JPEG, _JPEG_2000, _LZMA, _WEBP = (2, 3, 4), (6, 7), (33003, 33004, 33005, 34712), (34925,), (50001,)
+READ = frozenset({*COMPRESSIONS, *_FAX, *_JPEG, *_JPEG_2000, *_LZMA, *_WEBP})  # the decoder sees no others
 PREDICTED = (LZW, DEFLATE, OLD_DEFLATE, ZSTD)  # of them, those that heed the tag
 NO_PREDICTOR, HORIZONTAL, FLOATING = 1, 2, 3
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, PALETTE, YCBCR = 0, 1, 2, 3, 6
 CONTIGUOUS, SEPARATE = 1, 2
-RECENT_BYTES = 64 * 2**20  # of decoded segments stay at hand; a row of them in any case
+TOGETHER_BYTES = 8 * 2**20  # of segments are decoded together
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Layout:
     (height, width) of a tile or strip. `planes` counts whole pictures stored one after the other behind
     one directory (ImageJ does this beyond 4 GiB). `sample_pages`: the samples of a pixel are separate
     measurements, each a page of its own, rather than a colour. `place` is where the directory lies in the file.
+    `form` is what the decoder gets to know of it: a small TIFF file of its own.
     """
 
     width: int
@@ -61,6 +66,7 @@ class Layout:
     planes: int = 1
     sample_pages: bool = False
     place: int = 0
+    form: bytes = b""
 
     @property
     def colours(self) -> int:
@@ -94,6 +100,11 @@ class Layout:
         return self.width * self.height * self.samples * self.planes * self.dtype.itemsize
 
     @property
+    def segment_bytes(self) -> int:
+        """Bytes of the samples of a whole segment once decoded."""
+        return math.prod(self.segment) * self.segment_samples * self.dtype.itemsize
+
+    @property
     def grid(self) -> tuple[int, int, int]:
         """How many segments there are: planes of samples, down and across."""
         planes = self.samples if self.planar == SEPARATE else 1
@@ -113,6 +124,17 @@ class Layout:
         rows = self.segment[0] * self.stored_row_bytes()
         return all(offset == self.offsets[0] + number * rows for number, offset in enumerate(self.offsets))
 
+    def number_of(self, place: Place) -> int:
+        """The number of a segment in file order."""
+        plane, row, column = place
+        return (plane * self.grid[1] + row) * self.grid[2] + column
+
+    def size_of(self, place: Place) -> tuple[int, int]:
+        """How high and wide the part of the page is that a segment holds."""
+        _, row, column = place
+        inside = self.height - row * self.segment[0], self.width - column * self.segment[1]
+        return min(self.segment[0], inside[0]), min(self.segment[1], inside[1])
+
     def segments(self) -> Iterator[tuple[int, int, int, int]]:
         """(plane of samples, top, left, stored rows) of every segment, in file order."""
         for plane, row, column in product(*map(range, self.grid)):
@@ -128,13 +150,11 @@ class Layout:
 
 
 class PixelReader:
-    """Reads pages of a file, or parts of them, with one tifffile; the segments decoded last for parts stay at hand."""
+    """Reads pages of a file, or parts of them; the segments decoded last for parts stay at hand."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._page: tuple[int, Any] = (-1, None)  # where a directory lies, and tifffile's page of it
-        self._recent: OrderedDict[tuple[int, int], Pixels] = OrderedDict()  # segments by directory and number
-        self._recent_bytes = 0
+        self._recent = RecentBlocks()  # segments by directory and number
 
     def read(self, layout: Layout, number: int, rows: slice, columns: slice) -> Page:
         """A part of a page of a directory."""
@@ -145,8 +165,7 @@ class PixelReader:
             stored = self._source.window(offset, shape, layout.dtype.newbyteorder(layout.order), rows, columns)
             samples = stored.astype(layout.dtype, copy=False)[:, :, shown]
         else:
-            with file_errors(self._source.name):
-                samples = self._read_segments(layout, shown, rows, columns)
+            samples = self._read_segments(layout, shown, rows, columns)
         return _to_page(self._source.name, layout, samples)
 
     def _read_segments(self, layout: Layout, shown: slice, rows: slice, columns: slice) -> Pixels:
@@ -156,80 +175,55 @@ class PixelReader:
         separate, (high, wide) = layout.planar == SEPARATE, layout.segment
         whole = shape[:2] == (layout.height, layout.width) and (separate or not layout.sample_pages)
         planes = range(shown.start, shown.stop) if separate else range(1)
-        down, across = (range(a.start // side, -(-a.stop // side)) for a, side in ((rows, high), (columns, wide)))
-        for plane, row, column in product(planes, down, across):
-            block = self._segment(layout, plane, row, column, keep=not whole)
-            top, left = row * high - rows.start, column * wide - columns.start  # of the segment in the part
-            own = slice(plane - shown.start, plane - shown.start + 1) if separate else slice(None)
-            part = samples[max(0, top) : top + high, max(0, left) : left + wide, own]
-            seen = block[max(0, -top) :, max(0, -left) :, slice(None) if separate else shown]
-            np.copyto(part, seen[: part.shape[0], : part.shape[1]], casting="safe")
+        shared = {
+            (plane, row, column): (there, here)
+            for plane in planes
+            for row, column, there, here in touching(rows, columns, high, wide)
+        }
+        for place, segment in self._segments(layout, shared, keep=not whole):
+            there, here = shared[place]
+            own = slice(place[0] - shown.start, place[0] - shown.start + 1) if separate else slice(None)
+            samples[(*there, own)] = segment[(*here, slice(None) if separate else shown)]
         return samples
 
-    def _segment(self, layout: Layout, plane: int, row: int, column: int, *, keep: bool) -> Pixels:
-        """What a strip or tile holds of the page, as (H, W, S), decoded now or lately; with `keep` it stays at hand."""
-        _, down, across = layout.grid
-        key = layout.place, (plane * down + row) * across + column
-        if key in self._recent:
-            self._recent.move_to_end(key)
-            return self._recent[key]
-        inside = layout.height - row * layout.segment[0], layout.width - column * layout.segment[1]
-        high, wide = min(layout.segment[0], inside[0]), min(layout.segment[1], inside[1])
-        block = self._decode(layout, key[1], layout.segment[0] if layout.tiled else high)[:high, :wide]
-        if block.shape != (high, wide, layout.segment_samples):
-            raise damaged(self._source.name, "a block of pixels is too short")
-        if keep:
-            self._recent[key] = block
-            self._recent_bytes += block.nbytes
-            rows = layout.height if layout.sample_pages else min(layout.segment[0], layout.height)
-            most = max(RECENT_BYTES, rows * layout.width * layout.samples * layout.dtype.itemsize)
-            while self._recent_bytes > most and len(self._recent) > 1:
-                self._recent_bytes -= self._recent.popitem(last=False)[1].nbytes
-        return block
+    def _segments(self, layout: Layout, places: Iterable[Place], *, keep: bool) -> Iterator[tuple[Place, Pixels]]:
+        """What strips or tiles hold of the page, as (H, W, S), decoded now or lately; with `keep` they stay at hand."""
+        waiting: list[Place] = []
+        packed = 0
+        for place in places:
+            key = layout.place, layout.number_of(place)
+            known = self._recent.get(key)
+            if known is not None:
+                yield place, known
+                continue
+            packed += layout.counts[key[1]]
+            waiting.append(place)
+            if max(packed, len(waiting) * layout.segment_bytes) > TOGETHER_BYTES:
+                yield from self._decoded(layout, waiting, keep=keep)
+                waiting, packed = [], 0
+        if waiting:
+            yield from self._decoded(layout, waiting, keep=keep)
 
-    def _decode(self, layout: Layout, index: int, rows: int) -> Pixels:
-        """Segment `index` of a directory, with so many stored rows."""
-        import tifffile
+    def _decoded(self, layout: Layout, places: list[Place], *, keep: bool) -> Iterator[tuple[Place, Pixels]]:
+        """The same of strips or tiles that are not at hand, decoded together."""
+        numbers = [layout.number_of(place) for place in places]
+        sizes = [layout.size_of(place) for place in places]
+        counts = [layout.counts[number] for number in numbers]
+        packed = self._source.packed([(layout.offsets[number], layout.counts[number]) for number in numbers])
+        starts = accumulate(counts, initial=0)
+        rows = [layout.segment[0] if layout.tiled else high for high, _ in sizes]
+        blocks = [list(one) for one in zip(starts, counts, numbers, rows, *zip(*sizes, strict=True), strict=False)]
+        shape = (len(places), max(rows), layout.segment[1], layout.segment_samples)
+        facts = {"form": layout.form.hex(), "row_bytes": layout.stored_row_bytes(), "blocks": blocks}
+        stack = decoded("tiff", packed, shape, layout.dtype, **facts)
+        for place, samples, (high, wide) in zip(places, stack, sizes, strict=True):
+            yield place, self._kept(layout, place, samples[:high, :wide]) if keep else samples[:high, :wide]
 
-        handle = self._file.filehandle
-        if self._page[0] != layout.place:
-            handle.seek(layout.place)
-            page = tifffile.TiffPage(self._file, 0)
-            if layout.compression in (NONE, PACKBITS):
-                page.predictor = NO_PREDICTOR  # they do not heed the tag
-            self._page = layout.place, page
-            self._recent.clear()
-            self._recent_bytes = 0
-        handle.seek(layout.offsets[index])
-        return _decode_segment(self._page[1], layout, handle.read(layout.counts[index]), index, rows)
-
-    @cached_property
-    def _file(self) -> Any:
-        """The file as tifffile sees it, open as long as this reader is used."""
-        import logging
-
-        import tifffile
-
-        logging.getLogger("tifffile").addHandler(logging.NullHandler())
-        stream = self._source.open()
-        weakref.finalize(self, stream.close)
-        return tifffile.TiffFile(stream)
-
-
-def _decode_segment(page: Any, layout: Layout, raw: bytes, index: int, rows: int) -> Pixels:
-    """One segment of tifffile's page as (rows, width, samples)."""
-    try:
-        block = page.decode(raw, index, jpegtables=page.jpegtables)[0]
-    except Exception:  # a last strip may be stored in full, which tifffile refuses: it gets to see its rows only
-        import imagecodecs
-
-        size = rows * layout.stored_row_bytes()
-        if layout.compression == PACKBITS:
-            raw = bytes(imagecodecs.packbits_encode(imagecodecs.packbits_decode(raw)[:size]))
-        else:
-            raw = zlib.compress(zlib.decompressobj().decompress(raw, size), 0)
-        block = page.decode(raw, index)[0]
-    return np.asarray(block[0])
+    def _kept(self, layout: Layout, place: Place, samples: Pixels) -> Pixels:
+        """A copy of a segment that stays at hand, for which others may have to go."""
+        rows = layout.height if layout.sample_pages else min(layout.segment[0], layout.height)
+        row_bytes = rows * layout.width * layout.samples * layout.dtype.itemsize
+        return self._recent.keep((layout.place, layout.number_of(place)), samples.copy(), row_bytes)
 
 
 def _to_page(name: str, layout: Layout, samples: Pixels) -> Page:

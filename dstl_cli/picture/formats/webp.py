@@ -6,6 +6,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from dstl_cli.picture.decoding.asking import decoded
 from dstl_cli.picture.formats import other
 from dstl_cli.picture.formats.exif import exif_dpi, exif_for_part
 from dstl_cli.picture.model import Metadata, Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
@@ -16,6 +17,7 @@ Chunk = tuple[bytes, bytes]  # type, data
 
 QUALITY = 95
 LOSSLESS_EFFORT = 25  # more takes many times as long for a file that is hardly smaller
+_MOST_CHUNKS = 10_000
 _EXIF = b"Exif\x00\x00"
 _IMAGE_CHUNKS = {b"VP8 ", b"VP8L", b"ALPH"}
 _FLAGS = {b"ICCP": 0x20, b"ALPH": 0x10, b"EXIF": 0x08, b"XMP ": 0x04}
@@ -42,13 +44,11 @@ def read(source: Source) -> Picture:
     source.check_size(width, height, width * height * (3 + spec.extra))
     others = tuple((kind, body) for kind, body in chunks if kind not in _IMAGE_CHUNKS | {b"VP8X"})
     native = (image == b"VP8L", others)  # whether it is lossless, and what is carried over
-    return Picture(source.name, (spec,), lambda _: _page(source, alpha), _metadata(others), native)
+    return Picture(source.name, (spec,), lambda _: _page(source, spec), _metadata(others), native)
 
 
-def _page(source: Source, has_alpha: bool) -> Page:
-    import imagecodecs
-
-    return split_alpha(imagecodecs.webp_decode(source.read(), hasalpha=has_alpha))
+def _page(source: Source, spec: PageSpec) -> Page:
+    return split_alpha(decoded("webp", source.packed(), (spec.height, spec.width, 3 + spec.extra), spec.dtype))
 
 
 def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: BinaryIO, strip: bool) -> None:
@@ -59,10 +59,14 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     level = LOSSLESS_EFFORT if lossless else QUALITY
     rgb = np.dstack((colour, colour, colour)) if colour.ndim == 2 else colour
     encoded = bytes(imagecodecs.webp_encode(join_alpha(rgb, alpha), level, lossless=lossless))
-    if strip or not chunks:
+    opaque = alpha is not None and bool((alpha == 255).all())  # which the encoder leaves out
+    if (strip or not chunks) and not opaque:
         stream.write(encoded)
         return
+    chunks = () if strip else chunks
     image = [chunk for chunk in _chunks(picture.name, encoded) if chunk[0] in _IMAGE_CHUNKS]
+    if opaque:
+        image = _with_opaque_alpha(image, colour.shape)
     kinds = {kind for kind, _ in (*chunks, *image)} | ({b"ALPH"} if alpha is not None else set())
     flags = sum(_FLAGS.get(kind, 0) for kind in kinds)
     height, width = colour.shape[:2]
@@ -70,6 +74,18 @@ def write(picture: Picture, colour: Pixels, alpha: Pixels | None, stream: Binary
     ordered = sorted((*image, *chunks), key=lambda chunk: chunk[0] != b"ICCP")  # the profile comes first
     parts = b"".join(_chunk(kind, body) for kind, body in ((b"VP8X", canvas), *ordered))
     stream.write(b"RIFF" + struct.pack("<I", len(parts) + 4) + b"WEBP" + parts)
+
+
+def _with_opaque_alpha(image: list[Chunk], shape: tuple[int, ...]) -> list[Chunk]:
+    """The pixels with alpha that is 255 everywhere: a flag where they are lossless, else a chunk of its own."""
+    import imagecodecs
+
+    (kind, body), *_ = image
+    if kind == b"VP8L":
+        return [(kind, body[:4] + bytes([body[4] | 0x10]) + body[5:])]
+    flat = imagecodecs.webp_encode(np.full((*shape[:2], 3), 255, np.uint8), lossless=True)
+    ((_, pixels),) = _chunks("", bytes(flat))  # alpha is coded as the green of lossless pixels, without their header
+    return [(b"ALPH", b"\x01" + pixels[5:]), (kind, body)]
 
 
 def cropped_native(picture: Picture, rows: slice, columns: slice) -> tuple[bool, tuple[Chunk, ...]]:
@@ -98,7 +114,7 @@ def _frame(name: str, kind: bytes, body: bytes) -> tuple[int, int, bool]:
 def _chunks(name: str, data: bytes) -> Iterator[Chunk]:
     """The chunks of a file."""
     end = 8 + int.from_bytes(data[4:8], "little")
-    position = 12
+    position, left = 12, _MOST_CHUNKS
     if len(data) < 12 or end > len(data):
         raise truncated(name)
     while position + 8 <= end:
@@ -107,6 +123,9 @@ def _chunks(name: str, data: bytes) -> Iterator[Chunk]:
             raise truncated(name)
         yield data[position : position + 4], data[position + 8 : position + 8 + length]
         position += 8 + length + (length & 1)
+        left -= 1
+        if left < 0:
+            raise damaged(name, f"it has more than {_MOST_CHUNKS} chunks")
 
 
 def _chunk(kind: bytes, body: bytes) -> bytes:

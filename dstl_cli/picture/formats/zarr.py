@@ -1,0 +1,295 @@
+"""Zarr folders, versions 2 and 3: plain arrays, and the pictures of OME-NGFF with their reduced copies.
+
+A page is a plane of the last two axes, or of those before the colours of a plain array; the axes before (t, c, z) are
+gone through. The first level is the picture; the others are made anew as means of the one before. Tiles are written
+from any process, as long as one writer has all of a chunk, or of a shard. What else is in the folder is copied.
+"""
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dstl_cli.base.depths import PIXEL_TYPES, in_words
+from dstl_cli.errors import DstlError
+from dstl_cli.picture.blocks import RecentBlocks, block_means, touching
+from dstl_cli.picture.model import Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
+from dstl_cli.picture.problems import decoding, unsupported
+from dstl_cli.picture.source import Source
+
+METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")  # the files that are not pixels
+READ_SIDE = 512  # chunks that are smaller are read together
+FRESH_SIDE = 1024  # of the chunks of pictures from other formats, and of the smallest level of theirs
+TYPES_OF_AXES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
+
+
+class ZarrExtras(NamedTuple):
+    """The folder that a picture came from; where its arrays are in there: the picture, then its reduced copies.
+
+    before: how many axes there are before those of a page.
+    """
+
+    root: Path
+    levels: tuple[str, ...]
+    before: int
+
+
+def read(source: Source) -> Picture:
+    """Read the metadata of a Zarr folder."""
+    name, root = source.name, source.data
+    assert isinstance(root, Path)
+    if not any((root / mark).is_file() for mark in METADATA):
+        raise unsupported(name, "is called Zarr and holds no Zarr array", "give the folder that holds the picture")
+    with decoding(name, "its Zarr metadata make no sense"):
+        node = _zarr().open(store=str(root), mode="r")
+        levels, axes = _levels(name, root, node)
+        arrays = [node[level] if level else node for level in levels]
+        spec, pages = _spec(name, arrays[0], axes)
+        for large, small in pairwise(arrays):
+            if _factors(large.shape, small.shape) is None:
+                what = f"has a level of {small.shape} values beside one of {large.shape}"
+                raise unsupported(name, what, "remove it, or give the array of the first level")
+    source.check_size(spec.width, spec.height, 0)
+    values = math.prod(arrays[0].chunks)  # of a chunk, which is decoded whole
+    source.check_size(values, 1, 0)
+    reader = _Reader(arrays[0], spec, pages)
+    whole = slice(0, spec.height), slice(0, spec.width)
+    return Picture(
+        name,
+        (spec,) * math.prod(pages),
+        lambda index: reader.read(index, *whole),
+        native=ZarrExtras(root, levels, len(pages)),
+        decode_part=reader.read,
+    )
+
+
+def cropped_native(picture: Picture, rows: slice, columns: slice) -> None:
+    """A part is laid out anew: the reduced copies and what is said of places do not fit it."""
+    del picture, rows, columns
+
+
+def create(picture: Picture, folder: Path, strip: bool) -> "ZarrFolder":
+    """Lay out an empty folder for a picture: everything but its pixels, as in the folder it came from."""
+    extras: ZarrExtras | None = picture.native
+    if extras is None:
+        return ZarrFolder(folder, _lay_out(picture, folder), int(len(picture.specs) > 1))
+    inside = {os.path.normpath(extras.root / level) for level in extras.levels}
+    for here, folders, files in os.walk(extras.root):
+        there = folder / Path(here).relative_to(extras.root)
+        is_level = os.path.normpath(here) in inside
+        if is_level:
+            folders.clear()
+        if strip:
+            folders[:] = [name for name in folders if any(_holds(Path(here) / name, root) for root in inside)]
+        there.mkdir(exist_ok=True)
+        for file in files if not is_level and not strip else (name for name in files if name in METADATA):
+            if not strip:
+                shutil.copyfile(Path(here) / file, there / file)
+            elif file != ".zmetadata":  # which has everything a second time
+                content = json.loads((Path(here) / file).read_bytes())
+                (there / file).write_text(json.dumps(_stripped(file, content), indent=2), encoding="utf-8")
+    return ZarrFolder(folder, extras.levels, extras.before)
+
+
+@dataclass(frozen=True)
+class ZarrFolder:
+    """A folder that is written tile by tile, each tile by one writer, in any process that sees the folder."""
+
+    root: Path
+    levels: tuple[str, ...]
+    before: int
+
+    def unit(self, level: int) -> tuple[int, int]:
+        """Height and width of what one writer has to itself: a shard, or else a chunk."""
+        array = self._array(level)
+        high, wide = (array.shards or array.chunks)[self.before : self.before + 2]
+        return int(high), int(wide)
+
+    def size(self, level: int) -> tuple[int, int]:
+        """Height and width of a level."""
+        high, wide = self._array(level).shape[self.before : self.before + 2]
+        return int(high), int(wide)
+
+    def put(self, page: int, rows: slice, columns: slice, colour: Pixels, extra: Pixels | None) -> None:
+        """Write a part of a page."""
+        array = self._array(0)
+        place = np.unravel_index(page, array.shape[: self.before]) if self.before else ()
+        array[(*map(int, place), rows, columns)] = join_alpha(colour, extra)
+
+    def reduce(self, level: int, rows: slice, columns: slice) -> None:
+        """Write a part of all pages of a level, from the level before."""
+        large, small = self._array(level - 1), self._array(level)
+        factors = _factors(large.shape, small.shape)
+        assert factors is not None
+        for place in np.ndindex(*small.shape[: self.before]):
+            here = (*(slice(at, at + 1) for at in place), rows, columns)
+            spans = zip(here, factors, large.shape, strict=True)
+            there = tuple(slice(a.start * f, min(a.stop * f, length)) for a, f, length in spans)
+            small[here] = block_means(large[there], factors)
+
+    def _array(self, level: int) -> Any:
+        return _zarr().open_array(store=str(self.root / self.levels[level]), mode="r+")
+
+
+def _zarr() -> Any:
+    """The package that reads and writes chunks; its absence is told in one sentence."""
+    try:
+        import zarr
+    except ImportError:
+        raise DstlError("Zarr pictures need the package zarr; pip install 'dstl-cli[cluster]' has it.") from None
+    return zarr
+
+
+class _Reader:
+    """Reads parts of the pages of an array; the blocks read last stay at hand."""
+
+    def __init__(self, array: Any, spec: PageSpec, pages: tuple[int, ...]) -> None:
+        self._array, self._spec, self._pages = array, spec, pages
+        sides = array.chunks[len(pages) : len(pages) + 2]
+        self._block = tuple(int(side) * max(1, READ_SIDE // int(side)) for side in sides)
+        self._recent = RecentBlocks()
+
+    def read(self, index: int, rows: slice, columns: slice) -> Page:
+        """A part of a page."""
+        spec, samples = self._spec, self._array.shape[len(self._pages) + 2 :]
+        values = np.empty((rows.stop - rows.start, columns.stop - columns.start, *samples), spec.dtype)
+        for row, column, there, here in touching(rows, columns, *self._block):
+            values[there] = self._part(index, row, column)[here]
+        return split_alpha(values)
+
+    def _part(self, index: int, row: int, column: int) -> Pixels:
+        """A block of a page."""
+        key = index, row, column
+        known = self._recent.get(key)
+        if known is not None:
+            return known
+        high, wide = self._block
+        place = map(int, np.unravel_index(index, self._pages)) if self._pages else ()
+        found = self._array[(*place, slice(row * high, (row + 1) * high), slice(column * wide, (column + 1) * wide))]
+        block = np.asarray(found)
+        self._recent.keep(key, block, high * self._spec.width * max(1, block[0, 0].nbytes))
+        return block
+
+
+def _levels(name: str, root: Path, node: Any) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """Where the arrays of a picture are, the largest first, and what its axes are called; None for a plain array."""
+    if hasattr(node, "shape"):
+        return ("",), None
+    said = dict(node.attrs)
+    ome: Mapping[str, Any] = said.get("ome", said)
+    if "plate" in ome or "bioformats2raw.layout" in ome:
+        raise unsupported(name, "is a Zarr folder with several pictures", "give one of those in it, such as its 0")
+    found = ome.get("multiscales", [])
+    arrays = sorted(inner.name for inner in root.iterdir() if _is_array(inner)) if not found else []
+    if not found and len(arrays) == 1:
+        return (arrays[0],), None
+    if len(found) != 1:
+        raise unsupported(name, f"is a Zarr folder with {len(found) or len(arrays)} pictures", "give one of its arrays")
+    names = tuple(axis if isinstance(axis, str) else axis["name"] for axis in found[0].get("axes", "tczyx"))
+    if names[-2:] != ("y", "x"):
+        raise unsupported(name, f"has the axes {', '.join(names)}", "save it with y and x as the last ones")
+    return tuple(dataset["path"] for dataset in found[0]["datasets"]), names
+
+
+def _is_array(folder: Path) -> bool:
+    """Whether a folder is an array of its own."""
+    if (folder / ".zarray").is_file():
+        return True
+    about = folder / "zarr.json"
+    return about.is_file() and json.loads(about.read_bytes()).get("node_type") == "array"
+
+
+def _spec(name: str, array: Any, axes: tuple[str, ...] | None) -> tuple[PageSpec, tuple[int, ...]]:
+    """What each page is, and the lengths of the axes that the pages are gone through by."""
+    dtype = np.dtype(array.dtype).newbyteorder("=")
+    if dtype.name not in PIXEL_TYPES:
+        raise unsupported(name, f"holds values of type {dtype.name}", f"save it as {in_words()}")
+    shape = tuple(map(int, array.shape))
+    samples = shape[-1] if axes is None and len(shape) > 2 and shape[-1] in (3, 4) else 1
+    last = 3 if samples > 1 else 2
+    if len(shape) < last or not all(shape):
+        raise unsupported(name, f"holds an array of shape {shape}", "save it with rows and columns")
+    height, width = shape[len(shape) - last :][:2]
+    return PageSpec(height, width, min(samples, 3), dtype, int(samples == 4)), shape[: len(shape) - last]
+
+
+def _factors(large: tuple[int, ...], small: tuple[int, ...]) -> tuple[int, ...] | None:
+    """By what each axis of one level is shorter than that of another; None where that is no whole number."""
+    factors = [max(1, round(a / b)) if b else 0 for a, b in zip(large, small, strict=True)]
+    fits = (f and b in (a // f, -(-a // f)) for a, b, f in zip(large, small, factors, strict=True))
+    return tuple(factors) if all(fits) else None
+
+
+def _holds(folder: Path, inner: str) -> bool:
+    """Whether a folder is another one, or above it."""
+    return folder == Path(inner) or folder in Path(inner).parents
+
+
+def _stripped(file: str, content: dict[str, Any]) -> dict[str, Any]:
+    """A metadata file without what is not needed to read the picture: of the attributes the multiscales stay."""
+    if file in (".zarray", ".zgroup"):
+        return content
+    said = content if file == ".zattrs" else content.get("attributes", {})
+    kept = {key: said[key] for key in ("multiscales",) if key in said}
+    if "ome" in said:
+        kept["ome"] = {key: said["ome"][key] for key in ("version", "multiscales") if key in said["ome"]}
+    if file == ".zattrs":
+        return kept
+    return {key: value for key, value in content.items() if key != "consolidated_metadata"} | {"attributes": kept}
+
+
+# --- pictures from other formats ----------------------------------------------------------------------
+
+
+def _lay_out(picture: Picture, folder: Path) -> tuple[str, ...]:
+    """Make the arrays of a picture from another format: grey ones as OME-NGFF 0.5 with reduced copies, others plain."""
+    spec, pages = picture.specs[0], len(picture.specs)
+    before = (pages,) if pages > 1 else ()
+    samples = spec.channels + spec.extra
+    if samples > 1:
+        _make(folder, "", (*before, spec.height, spec.width, samples), spec.dtype, len(before))
+        return ("",)
+    sizes = list(_halved(spec.height, spec.width))
+    axes = "zyx"[1 - len(before) :]
+    datasets = []
+    _zarr().create_group(store=str(folder), zarr_format=3, overwrite=True)
+    for number, (height, width) in enumerate(sizes):
+        _make(folder, str(number), (*before, height, width), spec.dtype, len(before), axes)
+        scale = [1.0] * len(before) + [spec.height / height, spec.width / width]
+        transformations = [{"type": "scale", "scale": scale}]
+        datasets.append({"path": str(number), "coordinateTransformations": transformations})
+    named = [{"name": axis, "type": TYPES_OF_AXES[axis]} for axis in axes]
+    multiscales = [{"name": "", "axes": named, "datasets": datasets, "type": "mean"}]
+    group = _zarr().open_group(store=str(folder), mode="r+")
+    group.attrs["ome"] = {"version": "0.5", "multiscales": multiscales}
+    return tuple(str(number) for number in range(len(sizes)))
+
+
+def _halved(height: int, width: int) -> Iterator[tuple[int, int]]:
+    """The sizes of a picture and of its reduced copies, until one fits a chunk."""
+    yield height, width
+    while max(height, width) > FRESH_SIDE and min(height, width) > 1:
+        height, width = -(-height // 2), -(-width // 2)
+        yield height, width
+
+
+def _make(folder: Path, path: str, shape: tuple[int, ...], dtype: Any, before: int, axes: str | None = None) -> None:
+    """Make an array whose chunks are parts of one page."""
+    sides = [min(side, FRESH_SIDE) for side in shape[before : before + 2]]
+    _zarr().create_array(
+        store=str(folder),
+        name=path or None,
+        shape=shape,
+        chunks=(*(1,) * before, *sides, *shape[before + 2 :]),
+        dtype=dtype,
+        zarr_format=3,
+        dimension_names=None if axes is None else list(axes),
+        overwrite=not path,
+    )

@@ -1,0 +1,76 @@
+"""Schedulers that do not answer or are none, workers of another version, and measuring on real workers."""
+
+import json
+import shutil
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from clusters import contents, scheduler_with_workers, write_pictures
+from running import PACKAGE_FOLDER, refused, run_process
+
+from dstl_cli.version import __version__
+
+pytestmark = pytest.mark.slow
+HOW = ("--quality", "fast", "--sigma", "20", "-q")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_pictures(tmp_path / "in", 13)
+    return tmp_path
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_scheduler_that_does_not_answer_is_one_sentence_after_ten_seconds(folder: Path, listens: bool) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        if listens:
+            silent.listen()
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        outcome = run_process("denoise", folder / "in", "-o", folder / "out", *HOW, "--scheduler", address)
+    refused(outcome, 2, address, "10 s")
+    assert time.monotonic() - began < 25
+    assert contents(folder / "out") == {}
+
+
+def test_what_is_no_scheduler_is_refused(folder: Path) -> None:
+    (folder / "notes.json").write_text("[]")
+    for given, words in (("nowhere", "local[:N]"), (str(folder / "notes.json"), "notes.json")):
+        refused(run_process("denoise", folder / "in", "-o", folder / "out", *HOW, "--scheduler", given), 2, words)
+
+
+def test_workers_of_another_version_or_without_dstl_are_told(folder: Path) -> None:
+    """The worker's package is put aside by one of the same name, of another version; then there is none."""
+    other = folder / "other"
+    shutil.copytree(PACKAGE_FOLDER / "dstl_cli", other / "dstl_cli", ignore=shutil.ignore_patterns("__pycache__"))
+    version = other / "dstl_cli" / "version.py"
+    version.write_text(version.read_text().replace(__version__, "0.0.1"))
+    preload = f"import sys; sys.path.insert(0, {str(other)!r})"
+    with scheduler_with_workers(folder, workers=1, preload=preload) as file:
+        outcome = run_process("denoise", folder / "in", "-o", folder / "out", *HOW, "--scheduler", file)
+        refused(outcome, 1, "0.0.1", __version__, "all machines")
+    preload = "import sys; sys.modules['dstl_cli'] = None"
+    with scheduler_with_workers(folder, workers=1, preload=preload) as file:
+        outcome = run_process("denoise", folder / "in", "-o", folder / "out", *HOW, "--scheduler", file)
+        refused(outcome, 1, "cannot load dstl", "install dstl-cli[cluster]")
+
+
+def test_measuring_gives_the_rows_of_one_machine(folder: Path) -> None:
+    asked = ("evaluate", folder / "in", "--sigma", "10,25", "--quality", "fast", "--json")
+    (folder / "in" / "broken.png").write_text("no picture")
+    alone, there = run_process(*asked), run_process(*asked, "--scheduler", "local:2")
+    assert (alone.code, there.code) == (1, 1)
+    assert [Path(error["image"]).name for error in there.report["errors"]] == ["broken.png"]
+    rows = [[{**row, "seconds": None} for row in outcome.report["rows"]] for outcome in (alone, there)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) >= 26
+    parts = [run_process(*asked, "--shard", f"{number}/3").report["rows"] for number in (1, 2, 3)]
+    assert sorted(json.dumps({**row, "seconds": None}) for part in parts for row in part) == sorted(
+        json.dumps(row) for row in rows[0]
+    )
