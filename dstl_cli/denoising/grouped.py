@@ -2,6 +2,7 @@
 
 The first stage codes the patches of each group with the learnt transform and thresholds the whole group. Its result is
 the pilot of the passes that follow, which combine the patches of each group and remove the noise little by little.
+Where noise is white, the picture of half the size comes first: pilot and result take low frequencies of its estimate.
 """
 
 import math
@@ -25,12 +26,12 @@ from dstl_cli.denoising.sliding import (
     own_boxes,
     with_levels,
 )
-from dstl_cli.learning.on_picture import PictureTransform
+from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform
 from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.tiles import Sums, Tile, TileGrid, spans_of, tiles_in, weighted_average
 from dstl_cli.pixels.planes import Box, Plane, averaged
-from dstl_cli.pixels.scales import exchanged, halved_shape, under, with_low_from
+from dstl_cli.pixels.scales import NOISE_GAIN, SHARP_LOBES, exchanged, halved, halved_shape, under, with_low_from
 from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.transform import Transform
 
@@ -42,6 +43,8 @@ Corners = NDArray[np.integer[Any]]  # (references, patches in a group), places w
 
 TILE = (64, 128)  # height and width of the area whose reference patches are one piece of work
 LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, where it takes any
+PILOT_SHARE, PILOT_WEIGHT = 0.7, 0.5  # of the lower frequencies of half the size, in white noise, for the pilot ...
+RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT = 0.3, 1.0, 0.7  # ... and for the result, the lowest most
 COARSE_STRIDE = 2  # one in four patches at coarser scales
 FAINT = 1.0  # groups of a chrominance, and axes of colours, with less than this share of their penalty are smooth
 NOTHING = np.empty((0, 0), np.float32)
@@ -129,43 +132,65 @@ class GroupedEngine(Engine):
         count = len(plan.centres)
         noises = [plan.noise.channel(index) for index in range(count)]
         turned = turns_colours(noises, plan.settings.groups.patch_size)
-        return 2.0 * count + 2.0 + (0.0 if turned else count + 2.0)
+        half = 0.0 if halved_plan(plan) is None else 0.25 * count
+        return 2.0 * count + 2.0 + half + (0.0 if turned else count + 2.0)
 
     def window(self, box: Box, plan: Plan) -> Box:
         """The groups and the sums of each pass, from the last to the first stage, and the coarser scales."""
         deepest = max(coarser_scales(plan, index) for index in range(len(plan.centres)))
-        fine = self._fine_window(box, plan)
+        fine, low = self._fine_window(box, plan)
+        half = halved_plan(plan)
+        if half is not None:
+            fine = fine.joined(under(self.window(low, half), plan.shape))
         return fine.joined(under(needed(*_halved_problem(box, plan, deepest)), plan.shape)) if deepest else fine
 
-    def _fine_window(self, box: Box, plan: Plan) -> Box:
-        """What the groups and the sums of each pass need, from the last to the first stage."""
+    def _fine_window(self, box: Box, plan: Plan) -> tuple[Box, Box]:
+        """What the groups and the sums of each pass need, from the last to the first stage; and of half the size."""
         assert plan.transform is not None
         settings: GroupSettings = plan.settings.groups
         grids = [grid.tiles(plan.shape) for grid in reference_grids(plan.shape, plan.transform.patch_size, settings)]
         if any(coarser_scales(plan, index) for index in range(len(plan.centres))):
             box, _ = exchanged(box, LOW_SHARE, plan.shape)
+        halves = halved_plan(plan) is not None
+        if halves:
+            box, _ = exchanged(box, RESULT_SHARE, plan.shape, RESULT_LOBES)
         for number in range(settings.passes - 1, -1, -1):
             box = grids[1 + settings.matching_of(number)].covering(box)
-        return grids[0].covering(box)
+        pilot, low = exchanged(box, PILOT_SHARE, plan.shape)
+        return grids[0].covering(pilot if halves else box), low
 
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
-        """The first stage, the passes, and the low frequencies of coarser scales."""
+        """Half the size, the first stage, the passes, and the low frequencies of coarser scales."""
         assert plan.transform is not None
         settings: GroupSettings = plan.settings.groups
         noises = [plan.noise.channel(index).counted_from(plan.centres[0]) for index in range(len(planes))]
         first, *others = reference_grids(planes[0].shape, plan.transform.patch_size, settings)
         turned = turns_colours(noises, settings.patch_size)
         steps = _Steps(execution, costs_of(plan, turned))
+        coarse = self._half_size(planes, plan, steps)
         fine = planes
         if execution.wanted is not None:  # the coarser scales need much of the picture, the groups less
-            window = self._fine_window(execution.wanted, plan)
+            window, _ = self._fine_window(execution.wanted, plan)
             fine = [plane.cut(window.common(plane.box)) for plane in planes]
         pilots = self._first_stage(fine, noises, plan, first, steps)
+        pilots = with_low_of(pilots, coarse, PILOT_SHARE, SHARP_LOBES, PILOT_WEIGHT, execution.threads)
         estimates = self._passes(fine, list(pilots), noises, settings, others, steps)
         results = estimates  # turned colours have taken the place of the first stage
         if not turned:
             results = [_blend(*pair, -settings.overshoot) for pair in zip(estimates, pilots, strict=True)]
+        results = with_low_of(results, coarse, RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT, execution.threads)
         return [self._with_low(result, planes, index, plan, steps) for index, result in enumerate(results)]
+
+    def _half_size(self, planes: list[Plane], plan: Plan, steps: "_Steps") -> list[Plane | None]:
+        """The estimates of half the size, of the channels that have noise; nothing where groups do not work on it."""
+        half = halved_plan(plan)
+        if half is None:
+            return [None] * len(planes)
+        execution = steps.next()
+        wanted = execution.wanted and self._fine_window(execution.wanted, plan)[1]
+        small = [halved(plane, threads=execution.threads) for plane in planes]
+        estimates = self.run(small, half, replace(execution, wanted=wanted))
+        return [plane if sigma > 0 else None for plane, sigma in zip(estimates, half.noise.sigmas, strict=True)]
 
     def _with_low(self, result: Plane, planes: list[Plane], index: int, plan: Plan, steps: "_Steps") -> Plane:
         """The result of a channel, with low frequencies from coarser scales where its noise asks for them.
@@ -185,10 +210,9 @@ class GroupedEngine(Engine):
         ]
         found = [part for part in parts if part is not None]
         coarse = found[0] if len(found) == 1 else averaged(*found)
-        changed = with_low_from(result, coarse, LOW_SHARE)
         if execution.progress is not None:  # the coarser scales do not tell how far they are
             execution.progress(1.0)
-        return _blend(changed, result, 1 - noise.coarse_excess)
+        return with_low_from(result, coarse, LOW_SHARE, weight=noise.coarse_excess)
 
     def _first_stage(
         self, planes: list[Plane], noises: list[ChannelNoise], plan: Plan, grid: "ReferenceGrid", steps: "_Steps"
@@ -266,17 +290,18 @@ class _Steps:
 
 
 def costs_of(plan: Plan, turned: bool) -> list[float]:
-    """What the steps of a picture cost, in their order, as measured: first stage, matchings and passes, coarser scales.
+    """What the steps of a picture cost, in their order, as measured: half size, first stage, passes, coarser scales.
 
     turned: the passes turn the colours.
     """
+    half = halved_plan(plan)
+    costs = [] if half is None else [sum(costs_of(half, turned)) / 4]
     settings: GroupSettings = plan.settings.groups
     noisy = [index for index, sigma in enumerate(plan.noise.sigmas) if sigma > 0]
     near, far_step = settings.near_radius, settings.far_step
     first = len(offsets_within(settings.first_radius, near, far_step)) / settings.first_stride**2
-    costs = [2 * MATCHING_COST * first] + [THRESHOLD_COST / settings.first_stride**2] * (
-        len(noisy) * len(plan.transforms)
-    )
+    costs.append(2 * MATCHING_COST * first)
+    costs += [THRESHOLD_COST / settings.first_stride**2] * (len(noisy) * len(plan.transforms))
     places = len(offsets_within(settings.window_radius, near, far_step))
     own = [_cost_of(plan.noise.channel(index), index, settings.patch_size) for index in noisy]
     for number in range(settings.passes):
@@ -408,6 +433,34 @@ def _halved_problem(box: Box, plan: Plan, deepest: int) -> tuple[Box, Plan, tupl
 def coarser_scales(plan: Plan, index: int) -> int:
     """How many coarser scales a channel has: none where its noise beyond a patch's reach is that of white noise."""
     return depth_of(plan, index) if plan.noise.channel(index).coarse_excess > 0 else 0
+
+
+def halved_plan(plan: Plan) -> Plan | None:
+    """How groups denoise the picture of half the size first; None where they do not: coarse noise, no room."""
+    settings: GroupSettings = plan.settings.groups
+    noisy = [plan.noise.channel(index) for index, sigma in enumerate(plan.noise.sigmas) if sigma > 0]
+    coloured = any(noise.coarse_excess > 0 or whitening(settings.patch_size, noise).size for noise in noisy)
+    if settings.half is None or coloured:
+        return None
+    half = replace(
+        plan,
+        shape=halved_shape(plan.padded_shape),
+        noise=plan.noise.scaled(NOISE_GAIN),
+        settings=replace(plan.settings, groups=settings.half),
+    )
+    return half if half.padded_shape == half.shape and min(half.shape) >= SMALLEST_SIDE else None
+
+
+def with_low_of(
+    planes: list[Plane], coarse: Sequence[Plane | None], share: float, lobes: float, weight: float, threads: int
+) -> list[Plane]:
+    """The planes with low frequencies of those of half the size, where there are such; written over."""
+    return [
+        plane
+        if low is None
+        else with_low_from(plane, low, share, weight=weight, lobes=lobes, threads=threads, in_place=True)
+        for plane, low in zip(planes, coarse, strict=True)
+    ]
 
 
 def levels_for(noise: ChannelNoise, luminance: Plane) -> list[Plane]:

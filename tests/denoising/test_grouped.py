@@ -11,13 +11,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from plans import run_engine
+from plans import make_plan, run_engine
 
 from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.grouped import (
     BEST,
     ReferenceGrid,
     find_groups,
+    halved_plan,
     offsets_within,
     patch_coder,
     patch_factors,
@@ -619,6 +620,30 @@ def test_a_stride_that_leaves_gaps_is_refused() -> None:
 
 
 # Noise with a spectrum and a level function.
+
+
+def test_half_the_size_comes_first() -> None:
+    """Broad waves in strong noise, which patches of the fine picture alone hardly tell from it."""
+    clean = 128 + 60 * np.sin(np.arange(128)[:, None] / 9) * np.sin(np.arange(128) / 11)
+    noisy = (clean + 50 * np.random.default_rng(0).standard_normal(clean.shape)).astype(np.float32)
+    gains = [psnr(clean, denoised(noisy, 50.0, halvings=count).astype(float)) for count in (0, 1, 2)]
+    assert gains[1] > gains[0] + 1
+    assert gains[2] > gains[1] + 0.3
+
+
+def test_half_the_size_only_where_noise_is_white_and_there_is_room() -> None:
+    settings = BestSettings(groups=GroupSettings.for_sigma(20.0))
+    plan = make_plan("best", settings, (99, 120), (20.0,), DCT)
+    half = halved_plan(plan)
+    assert half is not None
+    assert half.shape == (50, 60)
+    assert half.noise.sigmas[0] == pytest.approx(10, rel=0.06)  # the filter passes a little more than half the band
+    quarter = halved_plan(half)
+    assert quarter is not None
+    assert halved_plan(quarter) is None
+    assert halved_plan(replace(plan, shape=(45, 120))) is None
+    for channel in (SpectralChannel((0.05, 0.5), (20.0, 4.0)), SpectralChannel((0.1, 0.5), (4.0, 20.0))):
+        assert halved_plan(replace(plan, noise=SpectralNoise((channel,)))) is None
 
 
 def denoised_with(picture: Array32, noise: SpectralChannel, quality: str = "best") -> NDArray[Any]:
