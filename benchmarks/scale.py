@@ -2,7 +2,7 @@
 
     workers     wall seconds of `dstl denoise --scheduler local:N` for N = 1, 2, 4, beside this machine's own threads
     tasks       what the scheduler takes for a part and for a file, with tasks that do nothing, and the memory it takes
-    listing     seconds and memory to find a folder of empty files and to settle where their results go
+    listing     processor seconds and memory to find a folder of empty files and to settle where their results go
     training    bytes that a training iteration sends to the workers and back, for each shard
 
 docs/growth.md starts from these numbers. The scheduler of `local` lives in the client's process: their memory is one
@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import imageio.v3 as iio
@@ -71,20 +71,18 @@ def groups(items: Any, most: int) -> Iterator[list[int]]:
 
 
 def measure_tasks(files: int) -> None:
-    """What the scheduler takes."""
+    """What the scheduler takes, which is a thread of this process."""
     with connected("local:2", 1) as cluster:
         assert sum(1 for _ in cluster.each(nothing, range(1000), groups, list)) == 1000
         for most in (1, 64):
-            before, start = memory(), perf_counter()
+            before, start, worked = memory(), perf_counter(), process_time()
             count = sum(1 for _ in cluster.each(nothing, range(files), groups, list, most))
-            seconds = perf_counter() - start
+            seconds, worked = perf_counter() - start, process_time() - worked
             assert count == files
             parts = -(-files // most)
-            each = f"{1e3 * seconds / parts:.2f} ms a part, {1e6 * seconds / files:.0f} us a file"
-            print(
-                f"{files} files in parts of {most}: {seconds:.1f} s, {each}; {before:.0f} -> {memory():.0f} MiB",
-                flush=True,
-            )
+            each = f"{1e3 * seconds / parts:.2f} ms a part, {1e3 * worked / parts:.2f} ms of processor here"
+            told = f"{seconds:.1f} s, {each}; {before:.0f} -> {memory():.0f} MiB"
+            print(f"{files} files in parts of {most}: {told}", flush=True)
 
 
 def measure_listing(files: int) -> None:
@@ -97,13 +95,13 @@ def measure_listing(files: int) -> None:
             (top / "in" / f"{start:08}").mkdir(parents=True)
             for index in range(start, min(start + 10_000, files)):
                 (top / "in" / f"{start:08}" / f"{index:08}.png").touch()
-        base, start_time = memory(), perf_counter()
+        base, start_time = memory(), process_time()
         found = find_inputs([str(top / "in")], recursive=True, made_suffix="_denoised")
-        at_found = perf_counter() - start_time
+        at_found = process_time() - start_time
         jobs = plan_jobs(found, str(top / "out"), suffix="_denoised")
-        at_planned = perf_counter() - start_time
+        at_planned = process_time() - start_time
         todo, _ = split_done(jobs, resume=True, force=False)
-        at_split = perf_counter() - start_time
+        at_split = process_time() - start_time
         assert len(todo) == files
         told = f"found after {at_found:.1f} s, planned after {at_planned:.1f} s, results after {at_split:.1f} s"
         print(f"{files} names: {told}; {memory() - base:.0f} MiB more", flush=True)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -19,6 +20,8 @@ def run_to_the_end(main: Callable[[], None]) -> int:
     """Run the program: its exit code. Whatever nobody foresaw is one sentence too; --debug shows where it came from."""
     if hasattr(sys.stdout, "reconfigure"):  # names that the terminal has no letters for are told all the same
         sys.stdout.reconfigure(errors="backslashreplace")
+    if not sys.warnoptions:  # those of libraries; ours are sentences
+        warnings.simplefilter("ignore")
     with interrupts() as came:
         try:
             main()
@@ -45,6 +48,9 @@ def _told(error: BaseException) -> int:
         sys.excepthook(type(error), error, error.__traceback__)
     elif isinstance(error, MemoryError):
         report_error("There is not enough memory for this; close other programs.")
+    elif isinstance(error, OSError):
+        name = "A file or stream" if error.filename is None else str(error.filename)
+        report_error(f"{name} cannot be read or written ({error.strerror or error}); --debug shows where.")
     else:
         what = " ".join(f"{type(error).__name__} {error}".split())
         report_error(f"Something unforeseen happened ({what}); --debug shows where.")

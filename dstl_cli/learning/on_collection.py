@@ -41,6 +41,7 @@ FIDELITY = 0.01 / 20  # mu of the coder that sets the levels; the DCT's levels h
 FIRST_SHARE = 0.5  # weight of the newest batch in the first update
 # The state of a training beside its history and what the method carries.
 STATE = ("factor", "best", "moments", "left_out", "energy", "canonical_cost", "coded_patches")
+LARGEST = 1e100  # number of a state: products of larger ones are infinite, with which some libraries never end
 GAIN = 1e-4  # a cost that is lower by less than this share of it is not better
 
 
@@ -154,6 +155,7 @@ class PatchSample:
         keys, patches = state["keys"], state["patches"]
         fits = keys.ndim == 1 and len(keys) <= self.count and patches.shape == (len(keys), self.patch_size**2)
         require(fits, "the sample does not have the size asked for")
+        require(bool(np.isfinite(patches).all()), "the sample has numbers that no picture has")
         self._keys[: len(keys)], self._patches[: len(keys)] = keys, patches
 
     def _keep(self, keys: Array, patches: Array) -> None:
@@ -362,6 +364,7 @@ class Training:
             scale = self.data.count / self.data.batch_size(batch, self.batches)
             coded = self._code(factor, batch)
             self.moments = (1 - share) * self.moments + share * scale * coded.cross
+            _check_size(self.moments)
             self.history.append(iteration_of(number + 1, factor, self._newest_codes(), apart=self.apart))
             if self.validation is not None:
                 self.held_out.append(self._cost(self.validation, factor))
@@ -408,8 +411,11 @@ class Training:
         shapes: dict[str, tuple[int, ...]] = {key: np.shape(getattr(self, key)) for key in STATE}
         shapes |= {"history": (rows, 5), "held_out": (0 if self.validation is None else rows,)}
         for key, shape in shapes.items():
-            usable = ~np.isnan(state[key]) if key == "history" else np.isfinite(state[key])  # T may have been singular
+            singular = key == "history"  # as T may have been
+            usable = ~np.isnan(state[key]) if singular else np.abs(state[key]) < LARGEST
             require(state[key].shape == shape and bool(usable.all()), f"its entry {key} is not what this training left")
+        for value in entries_under("method", state).values():
+            require(bool((np.abs(value) < LARGEST).all()), "its method has numbers that no training leaves")
         for key in STATE:
             setattr(self, key, state[key].copy()[()])
         self.history = [Iteration(int(row[0]), *map(float, row[1:])) for row in state["history"]]
@@ -428,6 +434,7 @@ class Training:
         cross = np.zeros_like(factor)
         for batch in range(self.batches):
             cross += self._code(factor, batch).cross
+        _check_size(cross)
         return cross
 
     def _newest_codes(self) -> CodingPass:
@@ -438,3 +445,8 @@ class Training:
         """The cost of T on a whole set of patches."""
         coded = data.coded(factor)
         return coded.relative_error if self.relative else coded.error / data.norm
+
+
+def _check_size(cross: Array) -> None:
+    """Refuse to learn from numbers that are too large to multiply."""
+    require(bool((np.abs(cross) < LARGEST).all()), "its numbers are too large.")

@@ -103,7 +103,7 @@ def batches(jobs: Iterable[Job], most: int) -> Iterator[list[Job]]:
 def part_of_run(run: DenoiseRun, jobs: Sequence[Job]) -> DenoiseRun:
     """Some pictures of a run as a run for a worker, which has a current folder of its own: all paths are whole.
 
-    again: what a worker wrote before it died is made again and must be the same.
+    With resume: what a worker wrote before it died is made again and must be the same.
     """
     there = [for_workers(job) for job in jobs]
     shared = run.shared
@@ -119,7 +119,8 @@ def part_of_run(run: DenoiseRun, jobs: Sequence[Job]) -> DenoiseRun:
         shared=shared,
         executor=None,
         journal=None,
-        again=True,
+        resume=True,
+        sharing=run.resume,
     )
 
 

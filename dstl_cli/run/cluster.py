@@ -152,10 +152,11 @@ class Cluster:
             sleep(WAIT_SECONDS)
         told = self.client.run(eval, VERSION_THERE, on_error="return")
         for found in told.values():
-            if isinstance(found, Exception):
+            if isinstance(found, ImportError):
                 remedy = f"install dstl-cli[cluster] {__version__} where they run"
                 raise DstlError(f"The workers cannot load dstl ({found}); {remedy}.")
-            _check_version(found)
+            if not isinstance(found, Exception):  # of a worker that dies meanwhile
+                _check_version(found)
         return len(told)
 
     def held(self, task: Callable[[Part], Any], parts: Iterable[Part]) -> list[Any]:

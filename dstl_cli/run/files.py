@@ -111,8 +111,8 @@ class DenoiseRun:
     shared: what the pictures of the run have in common, in the place of noise.
     crop: the part of every page that is denoised and written; what is found out before is that of the whole page.
     executor: who does the work, in any order, if not this process. journal: where each end is noted.
+    sharing: with resume, pictures that another run does meanwhile need not be done here.
     cluster: whose workers denoise the tiles of a picture; this process only surveys it, and writes what is a file.
-    again: whether a result may be there that this run has begun with; it is made again and must be the same.
     keeps_records: whether all of them are wanted in the end; of a million pictures they would take gigabytes.
     """
 
@@ -130,8 +130,8 @@ class DenoiseRun:
     crop: Box | None = None
     executor: "Executor | None" = None
     journal: Journal | None = None
+    sharing: bool = True
     cluster: Cluster | None = None
-    again: bool = False
     keeps_records: bool = True
     records: list[dict[str, Any]] = field(default_factory=list)
     ends: Counter[str] = field(default_factory=Counter)
@@ -215,11 +215,6 @@ class DenoiseRun:
         return plain and self.noise is None and kept == picture.format
 
     @property
-    def may_be_there(self) -> bool:
-        """Whether a result that is there is kept if it is what would be written."""
-        return self.resume or self.again
-
-    @property
     def summary(self) -> dict[str, int]:
         """How many pictures met which end."""
         return {
@@ -301,10 +296,12 @@ class PictureWork:
         if not isinstance(output, Path) or run.force or (output.exists() and not output.is_file()):
             return
         free = self._files.enter_context(claim(output, wait=self.patient))
-        if run.resume and not free:
+        if not (run.resume and run.sharing):
+            return
+        if not free:
             raise BeingDone(f"{self.name} is being denoised by another run.")
         others = () if run.save_transform is None else (run.save_transform,)
-        if run.resume and is_done(self.job, others):
+        if is_done(self.job, others):
             raise DoneElsewhere(f"{self.name} was denoised by another run.")
 
     def _read(self) -> None:
@@ -345,7 +342,7 @@ class PictureWork:
         """Denoise every page tile by tile; whoever denoises a tile writes it."""
         job, run, crew = self.job, self.run, self._crew
         assert isinstance(job.output, Path)  # addresses are refused before
-        opened = open_tiles(result, job.output, strip=run.strip, overwrite=run.force, resume=run.may_be_there)
+        opened = open_tiles(result, job.output, strip=run.strip, overwrite=run.force, resume=run.resume)
         folder = self._files.enter_context(opened)
         for index in range(len(picture.specs)):
             source, plan = self._surveyed(picture, index)
@@ -396,7 +393,7 @@ class PictureWork:
         run = self.run
         quality = run.jpeg_quality
         writer = open_writer(
-            content, target, strip=run.strip, overwrite=run.force, resume=run.may_be_there, jpeg_quality=quality
+            content, target, strip=run.strip, overwrite=run.force, resume=run.resume, jpeg_quality=quality
         )
         self._writers.append(self._files.enter_context(writer))
         return self._writers[-1]

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -19,7 +18,7 @@ from dstl_cli.base.arrays import Arrays
 from dstl_cli.base.atomic import atomic_output
 from dstl_cli.base.names import display_name
 from dstl_cli.base.threads import one_blas_thread
-from dstl_cli.errors import FileProblem, Interrupted, UsageProblem
+from dstl_cli.errors import DstlError, FileProblem, Interrupted, UsageProblem, refusals
 from dstl_cli.learning.methods import METHODS
 from dstl_cli.learning.on_collection import Trained, Training
 from dstl_cli.learning.settings import CollectionSettings
@@ -28,8 +27,6 @@ from dstl_cli.transforms.files import TransformFile, save_transform
 
 FORMAT = 2  # of checkpoints
 FACTS = "checkpoint"  # the entry with everything that is not an array, as JSON
-DAMAGED = (zipfile.BadZipFile, EOFError, NotImplementedError)  # what damaged archives raise, beside the usual
-UNUSABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, *DAMAGED)
 CHECKPOINT = ".checkpoint"  # what is added to the output's name
 CHECKPOINT_SECONDS = 10.0  # between two checkpoints, and longer where writing one takes long
 WRITING_SHARE = 0.05  # of the time, at most, for writing checkpoints
@@ -126,7 +123,8 @@ class TrainRun:
             training.begin()
         self.training = training
         while training.stop_reason is None:
-            training.step()
+            with self._readable() if self._stopped else refusals("The sample", "cannot be learnt from"):
+                training.step()
             yield training
             if self._stops():
                 return
@@ -144,7 +142,12 @@ class TrainRun:
 
     def forget(self) -> None:
         """Remove the checkpoint."""
-        checkpoint_of(self.output).unlink(missing_ok=True)
+        checkpoint = checkpoint_of(self.output)
+        try:
+            checkpoint.unlink(missing_ok=True)
+        except OSError as error:
+            reason = f"{display_name(checkpoint)} cannot be removed ({error.strerror or error})"
+            raise FileProblem(f"{reason}; it is not needed any more, remove it.") from None
 
     def warnings(self, trained: Trained) -> list[str]:
         """What the user should know of the result, in sentences."""
@@ -250,5 +253,7 @@ class TrainRun:
             raise FileProblem(f"{name} cannot be read ({error.strerror or error}); check the file.") from None
         except MemoryError:  # no reason to give up a training
             raise FileProblem(f"{name} does not fit into memory; close other programs.") from None
-        except UNUSABLE:
+        except DstlError:
+            raise
+        except Exception:  # a damaged or hostile archive can make the zip and array readers raise anything
             raise FileProblem(f"{name} is not a usable checkpoint; use --force to begin anew.") from None

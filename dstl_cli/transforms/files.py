@@ -27,6 +27,7 @@ READ_FORMATS = (1, 2)
 LARGEST_PATCH = 32
 LARGEST_FILE = 64 * 2**20
 DEEPEST = 20  # tables within tables of the provenance
+LONGEST_REASON = 150  # characters of what a library says of a file
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,10 @@ def load_transform(path: str | os.PathLike[str]) -> TransformFile:
 
 
 def _brief(error: Exception) -> str:
-    """The first line of an error's message, without its full stop."""
-    text = (error.strerror or "") if isinstance(error, OSError) else str(error)
-    return text.strip("'\"").splitlines()[0].rstrip(".") if text.strip("'\"") else type(error).__name__
+    """The first line of an error's message, or the beginning of a long one, without its full stop."""
+    text = ((error.strerror or "") if isinstance(error, OSError) else str(error)).strip("'\"")
+    line = display_name(text.splitlines()[0]) if text else type(error).__name__
+    return line.rstrip(".") if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."
 
 
 def _depth(value: Any) -> int:

@@ -34,6 +34,7 @@ from running import (
 )
 
 from dstl_cli.base.atomic import claim
+from dstl_cli.picture.decoding import asking
 
 FAST = ("--method", "dct", "--sigma", "20", "--patch-size", "6")
 SMALL = (
@@ -718,3 +719,27 @@ def test_an_interrupt_between_two_steps_leaves_nothing_behind(
     assert run("denoise", folder, "-r", "-o", tmp_path / "out", *FAST, "--jobs", 2).code == 130
     assert tree(tmp_path / "out") == ["a.png"]
     assert temporaries(tmp_path) == []
+
+
+@pytest.mark.skipif(asking._State.trusted, reason="this system has no means to limit a child")
+def test_a_crash_in_a_decoder_costs_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And with --trust-files no child is there to crash."""
+    for name, depth in (("a.png", np.uint8), ("b.png", np.uint16), ("c.png", np.uint8)):
+        (tmp_path / name).write_bytes(imagecodecs.png_encode(scene((32, 40)).astype(depth)))
+    crashing = (
+        "import os; from dstl_cli.picture.decoding.decoders import DECODERS, png;"
+        "DECODERS['png'] = lambda packed, out, **facts:"
+        "os.abort() if facts['depth'] == 16 else png(packed, out, **facts); from dstl_cli.picture.decoding.child"
+    )
+    monkeypatch.setattr(asking, "_START", asking._START.replace(f"from {asking._MODULE}", crashing))
+    asking._end()
+    options = ("--sigma", "20", "--quality", "fast")
+    done = run("denoise", tmp_path, "-o", tmp_path / "out", *options)
+    assert done.code == 1
+    assert len(done.sentences) == 1
+    assert "b.png could not be decoded: the decoder crashed;" in done.sentences[0]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "c.png"]
+    asking._end()
+    assert run("denoise", tmp_path, "-o", tmp_path / "out", *options, "--resume", "--trust-files").code == 0
+    assert asking._State.children is None
+    assert not asking._State.trusted

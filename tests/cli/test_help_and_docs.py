@@ -21,6 +21,9 @@ ALL_TEXTS = sorted({*TEXTS, *PROJECT.glob("*.md"), *PROJECT.glob("*/*.md")})
 GIVEN_BY_TYPER = {"--install-completion", "--show-completion", "--help"}
 OF_OTHER_PROGRAMS = {"--upgrade", "--editable", "--durations"}  # pip, pytest
 OF_OTHER_PROGRAMS |= {"--large", "--size", "--megapixels", "--only"}  # benchmarks
+OF_OTHER_PROGRAMS |= {"--array", "--cpus-per-task", "--mem", "--time", "--wrap"}  # sbatch
+OF_OTHER_PROGRAMS |= {"--scheduler-file", "--nworkers", "--nthreads", "--memory-limit"}  # dask
+OF_OTHER_PROGRAMS |= {"--repo", "--generate-name", "--name", "--rm", "--image", "--files"}  # helm, kubectl, scale.py
 
 
 def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -10,6 +10,7 @@ With `trusted`, and where the system has no such means, the same decoders run in
 import atexit
 import importlib
 import json
+import math
 import os
 import signal
 import socket
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 TRUSTING = "--trust-files"
 SECONDS, BYTES_A_SECOND = 5, 4 * 2**20  # of processor time: for any file, and one more for so many bytes of pixels
 SPARE_BYTES, COPIES = 256 * 2**20, 16  # of memory: for any file, and so many times its pixels
-PATIENCE = 10  # times its processor time, and a minute: how long an answer may take
+PATIENCE, PATIENCE_SECONDS = 5, 30  # how long an answer may take: so many times its processor time, and so long
 _MODULE = "dstl_cli.picture.decoding.child"
-_START = f"import json, sys; sys.path[:] = json.loads(sys.argv[2]); from {_MODULE} import main; main(int(sys.argv[1]))"
+_START = f"import json, sys; args, sys.path[:] = map(json.loads, sys.argv[1:]); from {_MODULE} import main; main(*args)"
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "LANG")
 
 
@@ -41,12 +42,18 @@ class _Child:
     """One child process, and the socket to it."""
 
     def __init__(self) -> None:
+        from dstl_cli.picture.decoding.shared import SMALL_BYTES, mapped, memory
+
+        common = memory(2 * SMALL_BYTES)
+        self._arena = mapped(common, (2, SMALL_BYTES), "u1")
         self._connection, other = socket.socketpair()
         with other:
             other.set_inheritable(True)
+            os.set_inheritable(common, True)
+            numbers = json.dumps([other.fileno(), common])
             package = str(Path(__file__).parents[3])
             paths = json.dumps([package, *(path for path in sys.path if path and path != package)])
-            start = (sys.executable, "-I", "-S", "-B", "-W", "ignore", "-c", _START, str(other.fileno()), paths)
+            start = (sys.executable, "-I", "-S", "-B", "-W", "ignore", "-c", _START, numbers, paths)
             environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
             silent = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
             try:
@@ -56,28 +63,44 @@ class _Child:
             except BaseException:
                 self._connection.close()
                 raise
-        self._greeted = False
+            finally:
+                os.close(common)
+        self.answered = False
 
-    def ask(self, message: dict[str, Any], descriptors: tuple[int, ...]) -> dict[str, Any]:
-        """The answer to a message; EOFError or OSError where the child has died, TimeoutError where it does not say."""
-        self._connection.settimeout(60 + PATIENCE * message["seconds"])
-        if not self._greeted:
-            messages.receive(self._connection)
-            self._greeted = True
-        messages.send(self._connection, message, descriptors)
-        return messages.receive(self._connection)[0]
+    def ask(self, message: dict[str, Any], packed: "Block", out: "Block | None") -> dict[str, Any]:
+        """The answer to a message about some bytes, and the pixels in an array.
 
-    def end(self) -> int:
-        """End the process, if it still lives; the signal that ended it before, or 0."""
+        EOFError or OSError where the child has died, TimeoutError where it does not answer.
+        """
+        from dstl_cli.picture.decoding.shared import shown
+
+        whole = message | {"packed": shown(packed), "out": None if out is None else shown(out)}
+        given = [one for one in (packed, out) if one is not None]
+        descriptors = [one.descriptor for one in given if one.descriptor is not None]
+        if packed.descriptor is None:
+            self._arena[0, : packed.array.nbytes] = packed.array.view("u1")
+        self._connection.settimeout(PATIENCE_SECONDS + PATIENCE * message["seconds"])
+        messages.send(self._connection, whole, tuple(descriptors))
+        answer = messages.receive(self._connection)[0]
+        self.answered = True
+        if out is not None and out.descriptor is None:
+            made = self._arena[1, : out.array.nbytes]
+            out.array[...] = made.view(out.array.dtype).reshape(out.array.shape)
+        return answer
+
+    def stopped(self, error: BaseException) -> Exception:
+        """What is to be said of an error, after which the process is ended."""
         self._connection.close()
+        status = 0
         with suppress(OSError):
             ended, status = os.waitpid(self._process, os.WNOHANG)
             if not ended:
                 os.kill(self._process, signal.SIGKILL)
-                _, status = os.waitpid(self._process, 0)
-                return 0
-            return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        return 0
+                os.waitpid(self._process, 0)
+        if not self.answered and os.WIFEXITED(status) and os.WEXITSTATUS(status):
+            return _not_started("it ends at once")
+        late = isinstance(error, TimeoutError) or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU)
+        return DecoderStopped("the decoder took too long" if late else "the decoder crashed")
 
     def forget(self) -> None:
         """In a copy of this process: leave the child to the original."""
@@ -106,8 +129,19 @@ class _Children:
         with self._free:
             with self._lock:
                 child = self._idle.pop() if self._idle else None
-            child = child or _Child()
-            yield child
+            try:
+                child = child or _Child()
+            except OSError as error:
+                raise _not_started(error.strerror or error) from None
+            try:
+                yield child
+            except BaseException as error:
+                reason = child.stopped(error)
+                if isinstance(error, BrokenPipeError) and child.answered:
+                    raise  # somebody else has ended it while it waited
+                if isinstance(error, EOFError | OSError | ValueError):
+                    raise reason from None
+                raise
             with self._lock:
                 self._idle.append(child)
 
@@ -115,7 +149,7 @@ class _Children:
         """Let go of all that wait."""
         while self._idle:
             child = self._idle.pop()
-            child.forget() if forget else child.end()
+            child.forget() if forget else child.stopped(EOFError())
 
 
 class _State:
@@ -159,9 +193,12 @@ def reading(*, trusted: bool) -> Iterator[None]:
 
 def block(shape: Sequence[int], dtype: Any) -> "Block":
     """An array that a decoder can fill."""
-    from dstl_cli.picture.decoding.shared import Block
+    import numpy as np
 
-    return Block(shape, dtype, shared=not _State.trusted)
+    from dstl_cli.picture.decoding.shared import SMALL_BYTES, Block
+
+    large = math.prod(shape) * np.dtype(dtype).itemsize > SMALL_BYTES
+    return Block(shape, dtype, shared=large and not _State.trusted)
 
 
 def filled(pieces: "Sequence[bytes | memoryview]") -> "Block":
@@ -186,22 +223,17 @@ def ask(decoder: str, packed: "Block", out: "Block | None" = None, work: int = 0
 
     DecoderStopped where it crashes or is stopped by its limits, ValueError where it does not like the bytes.
     """
-    if packed.descriptor is None and (out is None or out.descriptor is None) and _State.trusted:
+    if _State.trusted:
         decoders = importlib.import_module("dstl_cli.picture.decoding.decoders")
         found: Facts | None = decoders.DECODERS[decoder](packed.array.data, out and out.array, **facts)
         return found
     size = packed.array.nbytes + max(work, 0 if out is None else out.array.nbytes)
-    message = {
-        "decoder": decoder,
-        "facts": facts,
-        "packed": packed.array.nbytes,
-        "shape": None if out is None else list(out.array.shape),
-        "dtype": None if out is None else out.array.dtype.str,
-        "seconds": SECONDS + size // BYTES_A_SECOND,
-        "bytes": SPARE_BYTES + COPIES * size,
-    }
-    descriptors = tuple(one.descriptor for one in (packed, out) if one is not None and one.descriptor is not None)
-    reply = _answer(message, descriptors)
+    message: dict[str, Any] = {"decoder": decoder, "facts": facts}
+    message |= {"seconds": SECONDS + size // BYTES_A_SECOND, "bytes": SPARE_BYTES + COPIES * size}
+    reply = None
+    while reply is None:
+        with suppress(BrokenPipeError), _children().one() as child:
+            reply = child.ask(message, packed, out)
     failure = reply.get("failure")
     if failure == "memory":
         raise DecoderStopped("it needs too much memory")
@@ -210,19 +242,5 @@ def ask(decoder: str, packed: "Block", out: "Block | None" = None, work: int = 0
     return reply.get("facts")
 
 
-def _answer(message: dict[str, Any], descriptors: tuple[int, ...]) -> dict[str, Any]:
-    """What a child says; one that dies is ended, and the next file gets another."""
-    try:
-        with _children().one() as child:
-            try:
-                return child.ask(message, descriptors)
-            except (EOFError, OSError, ValueError) as error:
-                ended_by = child.end()
-                late = isinstance(error, TimeoutError) or ended_by == getattr(signal, "SIGXCPU", -1)
-                raise DecoderStopped("the decoder took too long" if late else "the decoder crashed") from None
-            except BaseException:
-                child.end()
-                raise
-    except OSError as error:
-        reason = error.strerror or error
-        raise DstlError(f"The process that decodes files cannot be started ({reason}); use {TRUSTING}.") from None
+def _not_started(reason: object) -> DstlError:
+    return DstlError(f"The process that decodes files cannot be started ({reason}); use {TRUSTING}.")

@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,30 @@ from dstl_cli.picture.decoding.messages import receive, send
 _STATUS = Path("/proc/self/statm")
 
 
-def main(descriptor: int) -> None:
-    """Answer until the other side hangs up."""
-    _give_up_rights(descriptor)
+def main(descriptor: int, common: int) -> None:
+    """Answer until the other side hangs up; common: memory for small arrays."""
+    _give_up_rights({descriptor, common})
     import imagecodecs  # noqa: F401  (while nobody waits yet)
+    import numpy as np
 
     from dstl_cli.picture.decoding import decoders
-    from dstl_cli.picture.decoding.shared import mapped
+    from dstl_cli.picture.decoding.shared import SMALL_BYTES, mapped
+
+    arena = mapped(common, (2, SMALL_BYTES), "u1")
+    os.close(common)
+
+    def array(number: int, described: dict[str, Any] | None, descriptors: list[int]) -> Any:
+        if described is None:
+            return None
+        if described["shared"]:
+            return mapped(descriptors.pop(0), described["shape"], described["dtype"])
+        return arena[number, : described["size"]].view(np.dtype(described["dtype"])).reshape(described["shape"])
 
     def answer(message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        packed = mapped(descriptors[0], [message["packed"]], "u1").data if message["packed"] else memoryview(b"")
-        out = mapped(descriptors[-1], message["shape"], message["dtype"]) if message["shape"] else None
+        packed, out = (array(number, message[name], descriptors) for number, name in enumerate(("packed", "out")))
         _limit(message["seconds"], message["bytes"])
         try:
-            facts = decoders.DECODERS[message["decoder"]](packed, out, **message["facts"])
+            facts = decoders.DECODERS[message["decoder"]](packed.data, out, **message["facts"])
         except MemoryError:
             return {"failure": "memory"}
         except Exception as error:
@@ -38,11 +47,10 @@ def main(descriptor: int) -> None:
         return {"facts": facts}
 
     with socket.socket(fileno=descriptor) as connection:
-        send(connection, {})
         while True:
             try:
                 message, descriptors = receive(connection)
-                reply = answer(message, descriptors)
+                reply = answer(message, list(descriptors))
                 send(connection, reply)
             except (EOFError, ConnectionError):
                 return
@@ -50,10 +58,10 @@ def main(descriptor: int) -> None:
                 os.close(other)
 
 
-def _give_up_rights(kept: int) -> None:
+def _give_up_rights(kept: set[int]) -> None:
     """Close what was inherited, leave the terminal, write no file and dump no memory."""
     for name in os.listdir("/dev/fd"):
-        if int(name) > 2 and int(name) != kept:
+        if int(name) > 2 and int(name) not in kept:
             try:
                 os.close(int(name))
             except OSError:  # that of the listing itself
@@ -76,7 +84,3 @@ def _lower(kind: int, limit: int) -> None:
     """Set a limit that ends this process, within the one that it was given."""
     hard = resource.getrlimit(kind)[1]
     resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -1,4 +1,7 @@
-"""Arrays in memory that another process can be given: nothing is copied, and nothing of it outlives its users."""
+"""Arrays in memory that another process can be given: nothing is copied, and nothing of it outlives its users.
+
+Small ones go through memory that a child keeps instead, since it takes longer to make them common than to copy them.
+"""
 
 import math
 import mmap
@@ -11,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+SMALL_BYTES = 4 * 2**20
+
 
 class Block:
     """An array, and where it is shared the descriptor of its memory, which lives as long as this object."""
@@ -18,13 +23,23 @@ class Block:
     def __init__(self, shape: Sequence[int], dtype: Any, *, shared: bool) -> None:
         self.array: NDArray[Any]
         self.descriptor: int | None = None
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        if not shared or not size:
+        if not shared:
             self.array = np.empty(shape, dtype)
             return
-        self.descriptor = _memory(size)
+        self.descriptor = memory(math.prod(shape) * np.dtype(dtype).itemsize)
         weakref.finalize(self, os.close, self.descriptor)
         self.array = mapped(self.descriptor, shape, dtype)
+
+
+def shown(block: Block) -> dict[str, Any]:
+    """What a message says of a block."""
+    array = block.array
+    return {
+        "shape": array.shape,
+        "dtype": array.dtype.str,
+        "size": array.nbytes,
+        "shared": block.descriptor is not None,
+    }
 
 
 def mapped(descriptor: int, shape: Sequence[int], dtype: Any) -> NDArray[Any]:
@@ -33,7 +48,7 @@ def mapped(descriptor: int, shape: Sequence[int], dtype: Any) -> NDArray[Any]:
     return np.frombuffer(mmap.mmap(descriptor, size), dtype).reshape(shape)
 
 
-def _memory(size: int) -> int:
+def memory(size: int) -> int:
     """The descriptor of so many bytes without a name."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("dstl")
