@@ -127,12 +127,19 @@ def _claimed(mark: Path) -> int:
     while sys.platform != "win32":
         try:
             handle = os.open(mark, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-            locked, linked = _lock(handle), os.fstat(handle).st_nlink > 0
         except OSError:
             return _UNSEEN
-        if locked and linked:
-            _unfinished.add(mark)
-            return handle
+        try:
+            locked, linked = _lock(handle), os.fstat(handle).st_nlink > 0
+            if locked and linked:
+                _unfinished.add(mark)
+                return handle
+        except BaseException as error:  # an interrupt too: nobody may have it yet, or another run
+            os.close(handle)
+            _remove_if_stale(mark, 0)
+            if isinstance(error, OSError):
+                return _UNSEEN
+            raise
         if locked is None:
             _remove(mark)
         os.close(handle)

@@ -112,6 +112,8 @@ def train(
             _show(run, quiet=quiet or json, verbose=verbose, json=json)
     except MemoryError:
         raise DstlError("The sample does not fit into memory; lower --train-patches or --patch-size.") from None
+    except ValueError as error:
+        raise DstlError(f"The sample cannot be learnt from: {error}") from error
 
 
 @contextmanager

@@ -21,6 +21,10 @@ def unsupported(name: str, what: str, remedy: str) -> FileProblem:
     return FileProblem(f"{name} {what}, which dstl does not handle; {remedy}.")
 
 
+class BadPixels(Exception):
+    """What a decoder of ours found wrong, in words."""
+
+
 class DecoderStopped(Exception):
     """A decoder that crashed or was stopped by its limits; the message says which."""
 
@@ -32,6 +36,8 @@ def decoding(name: str, what: str = "its pixels do not decode") -> Iterator[None
         yield
     except DstlError:
         raise
+    except BadPixels as error:
+        raise damaged(name, str(error)) from None
     except DecoderStopped as error:
         remedy = "copy or export it again, or use --trust-files if you trust it"
         raise FileProblem(f"{name} could not be decoded: {error}; {remedy}.") from None

@@ -1,5 +1,6 @@
 """Pixels are decoded in a child process: the same as here, within limits, and what it meets costs one file."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from test_bad_files import GOOD, OTHERS, decoded, png
 
-from dstl_cli.errors import FileProblem
+from dstl_cli.errors import DstlError, FileProblem
 from dstl_cli.picture.decoding import asking
 from dstl_cli.picture.problems import DecoderStopped
 from dstl_cli.picture.read import read_picture
@@ -43,11 +44,18 @@ def write(packed, out, *, path):
     with open(path, "w") as stream:
         stream.write("something")
 
+def shorten(packed, out):
+    for number in range(3, 20):
+        try:
+            os.truncate(number, 0)
+        except OSError:
+            pass
+
 def fail_at_16_bits(packed, out, png=decoders.png, **facts):
     crash(packed, out) if facts["depth"] == 16 else png(packed, out, **facts)
 
 decoders.DECODERS.update(
-    crash=crash, spin=spin, sleep=sleep, swell=swell, tell=tell, write=write, png=fail_at_16_bits
+    crash=crash, spin=spin, sleep=sleep, swell=swell, tell=tell, shorten=shorten, write=write, png=fail_at_16_bits
 )
 """
 
@@ -123,6 +131,17 @@ def test_the_child_has_nothing_but_its_socket(tmp_path: Path, capfd: pytest.Capt
     assert not (tmp_path / "out").exists() or (tmp_path / "out").stat().st_size == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only there memory can be sealed")
+@pytest.mark.usefixtures("wayward")
+def test_common_memory_cannot_be_taken_away() -> None:
+    size = 5 * 2**20
+    packed = asking.filled([bytes(size)])
+    out = asking.block((size,), "u1")
+    asking.ask("shorten", packed, out)
+    assert packed.array.sum() == 0  # reading it would end this process
+    out.array[:] = 1
+
+
 @pytest.mark.usefixtures("wayward")
 def test_one_child_reads_many_files_and_one_that_is_killed_meanwhile_is_replaced() -> None:
     first, second = asked("tell"), asked("tell")
@@ -159,3 +178,24 @@ def test_a_copy_of_this_process_uses_no_child_of_its_original(change: Callable[[
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert asking._children() is mine
     assert decoded(GOOD["jpeg"]).specs
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.EMFILE, "There is no memory to decode files in"), (errno.ENOMEM, "x does not fit into")],
+)
+def test_what_the_system_does_not_give_is_told(number: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, "no")
+
+    picture = read_picture(GOOD["png"], name="x")
+    monkeypatch.setattr(asking, "Block", refuse)
+    with pytest.raises(DstlError, match=words):
+        picture.page(0)
+    monkeypatch.undo()
+    asking._end()
+    monkeypatch.setattr(os, "posix_spawn", refuse)
+    with pytest.raises(DstlError, match=r"cannot be started \(no\); use --trust-files\.$"):
+        picture.page(0)
+    monkeypatch.undo()
+    assert picture.page(0)

@@ -4,14 +4,31 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+TRUSTING = "--trust-files"
 DENOISE = ("denoise", "--sigma", "20", "--quality", "fast", "--jobs", "1", "-q")
-TRAIN = ("train", "in", "-o", "t.npz", "--patch-size", "4", "--train-patches", "300", "--iterations", "3", "-q")
+TRAIN = (
+    "train",
+    "in",
+    TRUSTING,
+    "-o",
+    "t.npz",
+    "--patch-size",
+    "4",
+    "--train-patches",
+    "300",
+    "--iterations",
+    "3",
+    "-q",
+)
 TEMPORARY = ".dstl-tmp"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A command in a folder that has pictures in `in`, and how the same is done again after whatever went wrong."""
+    """A command in a folder that has pictures in `in`, and how the same is done again after whatever went wrong.
+
+    All but one decode their pictures themselves: to start the child process for that takes longer than the job.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -22,8 +39,12 @@ class Job:
 
 JOBS = (
     Job("file", (*DENOISE, "in/a.png", "-o", "out.png"), ("--resume",)),
-    Job("folder", (*DENOISE, "in", "-o", "out", "--residual", "res", "--compare", "cmp"), ("--resume",)),
-    Job("scratch", (*DENOISE, "in/c.npy", "-o", "out.npy", "--max-memory", "1K", "--scratch", "."), ("--resume",)),
+    Job("folder", (*DENOISE, TRUSTING, "in", "-o", "out", "--residual", "res", "--compare", "cmp"), ("--resume",)),
+    Job(
+        "scratch",
+        (*DENOISE, TRUSTING, "in/c.npy", "-o", "out.npy", "--max-memory", "1K", "--scratch", "."),
+        ("--resume",),
+    ),
     Job("train", TRAIN, ("--resume",), "t.npz.checkpoint", "t.npz"),
     Job(
         "evaluate",
@@ -43,7 +64,7 @@ JOBS = (
         ),
         ("--force",),
     ),
-    Job("profile", ("profile", "in/a.png", "-o", "camera.json", "--jobs", "1", "-q"), ("--force",)),
+    Job("profile", ("profile", "in/a.png", TRUSTING, "-o", "camera.json", "--jobs", "1", "-q"), ("--force",)),
 )
 
 

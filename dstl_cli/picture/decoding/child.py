@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dstl_cli.picture.decoding.messages import receive, send
+from dstl_cli.picture.problems import BadPixels
 
 _STATUS = Path("/proc/self/statm")
 
@@ -41,7 +42,9 @@ def main(descriptor: int, common: int) -> None:
         try:
             facts = decoders.DECODERS[message["decoder"]](packed.data, out, **message["facts"])
         except MemoryError:
-            return {"failure": "memory"}
+            return {"memory": True}
+        except BadPixels as error:
+            return {"bad": str(error)}
         except Exception as error:
             return {"failure": f"{type(error).__name__}: {error}"[:1000]}
         return {"facts": facts}

@@ -6,6 +6,7 @@ Each decoder gets the bytes, an array to fill (or None) and facts that JSON can 
 import atexit
 import base64
 import io
+import logging
 import struct
 import threading
 import warnings
@@ -16,6 +17,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dstl_cli.picture.problems import BadPixels
 
 Pixels = NDArray[Any]
 Facts = dict[str, Any]
@@ -53,7 +56,7 @@ def png(packed: memoryview, out: Pixels, *, passes: list[list[int]], depth: int,
     unpacker = zlib.decompressobj()
     raw = memoryview(unpacker.decompress(packed, total + 1))
     if len(raw) < total or (len(raw) == total and not unpacker.eof):
-        raise ValueError("its pixels are cut short")
+        raise BadPixels("its pixels are cut short")
     pieces = [] if key is None else [(b"tRNS", bytes.fromhex(key))]
     for top, left, down, across, height, width, size in passes:
         header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
@@ -104,6 +107,7 @@ def tiff(packed: memoryview, out: Pixels, *, form: str, row_bytes: int, blocks: 
     """
     import tifffile
 
+    logging.getLogger("tifffile").addHandler(logging.NullHandler())
     if _page.key != form:
         stream = io.BytesIO(bytes.fromhex(form))
         _page.key, _page.opened = form, tifffile.TiffFile(stream).pages[0]
@@ -112,7 +116,7 @@ def tiff(packed: memoryview, out: Pixels, *, form: str, row_bytes: int, blocks: 
         room = place[:high, :wide]
         samples = block[:high, :wide]
         if samples.shape != room.shape:
-            raise ValueError("a block of pixels is too short")
+            raise BadPixels("a block of pixels is too short")
         np.copyto(room, samples, casting="safe")
 
 
@@ -166,7 +170,7 @@ def frame(packed: memoryview, out: Pixels, *, key: int, index: int, mode: str | 
     with quiet(out.shape[0] * out.shape[1]):
         found = _opened(packed, key).read(index=index, mode=mode)
     if found.shape != out.shape:
-        raise ValueError("its frames differ in size")
+        raise BadPixels("its frames differ in size")
     np.copyto(out, found, casting="same_kind")
 
 

@@ -9,10 +9,10 @@ import os
 import tempfile
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SMALL_BYTES = 4 * 2**20
 
@@ -21,6 +21,8 @@ class Block:
     """An array, and where it is shared the descriptor of its memory, which lives as long as this object."""
 
     def __init__(self, shape: Sequence[int], dtype: Any, *, shared: bool) -> None:
+        import numpy as np
+
         self.array: NDArray[Any]
         self.descriptor: int | None = None
         if not shared:
@@ -42,8 +44,10 @@ def shown(block: Block) -> dict[str, Any]:
     }
 
 
-def mapped(descriptor: int, shape: Sequence[int], dtype: Any) -> NDArray[Any]:
+def mapped(descriptor: int, shape: Sequence[int], dtype: Any) -> "NDArray[Any]":
     """The array in the memory of a descriptor."""
+    import numpy as np
+
     size = math.prod(shape) * np.dtype(dtype).itemsize
     return np.frombuffer(mmap.mmap(descriptor, size), dtype).reshape(shape)
 
@@ -51,12 +55,16 @@ def mapped(descriptor: int, shape: Sequence[int], dtype: Any) -> NDArray[Any]:
 def memory(size: int) -> int:
     """The descriptor of so many bytes without a name."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("dstl")
+        descriptor = os.memfd_create("dstl", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
         with tempfile.TemporaryFile() as stream:
             descriptor = os.dup(stream.fileno())
     try:
         os.truncate(descriptor, size)
+        if hasattr(os, "memfd_create"):  # nobody may take it away while it is looked at
+            import fcntl
+
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
     except BaseException:
         os.close(descriptor)
         raise
