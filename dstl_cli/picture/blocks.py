@@ -63,14 +63,17 @@ def block_means(values: Pixels, factors: tuple[int, ...]) -> Pixels:
     Values that are no finite numbers do not count; where there are no others, the mean is none either.
     """
     told = np.isfinite(values)
-    counted = bool(told.all())
-    sums: Pixels = np.where(told, values, 0) if not counted else values
-    sums = sums.astype(np.float64 if values.dtype.kind == "f" else np.int64)
-    counts = told.astype(np.int64)
+    sums: Pixels = values if told.all() else np.where(told, values, 0)
+    counts: Pixels = np.ones((1,) * values.ndim, np.int64) if told.all() else told
+    kind = np.float64 if values.dtype.kind == "f" else np.int64
     for axis, factor in enumerate(factors):
-        if factor > 1:
-            edges = np.arange(0, values.shape[axis], factor)
-            sums, counts = (np.add.reduceat(array, edges, axis=axis) for array in (sums, counts))
+        edges = np.arange(0, values.shape[axis], factor)
+        sums = np.add.reduceat(sums, edges, axis=axis, dtype=kind)  # never all of the values in this type
+        if told.all():
+            sizes = np.diff(edges, append=values.shape[axis]).reshape(-1, *(1,) * (values.ndim - axis - 1))
+            counts = counts * sizes
+        else:
+            counts = np.add.reduceat(counts, edges, axis=axis, dtype=np.int64)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         means = sums / counts
         return np.asarray((means if values.dtype.kind == "f" else np.rint(means)).astype(values.dtype))
