@@ -80,6 +80,19 @@ def test_what_was_compiled_is_loaded_in_the_next_process(folder: Path, told: lis
     assert kept.stat().st_mtime_ns == before
 
 
+def test_arguments_of_every_type_find_their_own_code(folder: Path) -> None:
+    """Whatever the calls before were of."""
+    twice_and: Callable[[Any], Any] = kernel(folder)
+    whole = np.arange(6).reshape(2, 3)
+    fixed = whole.astype(np.float32)
+    fixed.flags.writeable = False
+    arrays = [whole, whole.T, whole[:, ::2], whole.ravel(), whole.astype(np.float32), fixed, whole.astype(np.float64)]
+    for _ in range(2):
+        assert (twice_and(20), twice_and(20.5), twice_and(np.float32(0.25))) == (41, 42.0, 1.5)
+        for array in arrays:
+            np.testing.assert_array_equal(twice_and(array), 2 * array + 1)
+
+
 def test_another_source_is_compiled_anew_in_the_same_place(folder: Path, told: list[str]) -> None:
     assert kernel(folder, 1)(20) == 41
     kept = files(folder)
