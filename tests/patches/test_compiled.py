@@ -86,7 +86,8 @@ def test_arguments_of_every_type_find_their_own_code(folder: Path) -> None:
     whole = np.arange(6).reshape(2, 3)
     fixed = whole.astype(np.float32)
     fixed.flags.writeable = False
-    arrays = [whole, whole.T, whole[:, ::2], whole.ravel(), whole.astype(np.float32), fixed, whole.astype(np.float64)]
+    others = [whole.astype(np.float32), fixed, whole.astype(np.float64)]
+    arrays: list[Any] = [whole, whole.T, whole[:, ::2], whole.ravel(), *others]
     for _ in range(2):
         assert (twice_and(20), twice_and(20.5), twice_and(np.float32(0.25))) == (41, 42.0, 1.5)
         for array in arrays:
