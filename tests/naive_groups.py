@@ -39,18 +39,22 @@ def smallest(values: Real, wanted: int) -> list[int]:
     return sorted(np.argsort(values, kind="stable")[:wanted].tolist())
 
 
-def similar(guide: Real, row: int, column: int, side: int, radius: int, wanted: int) -> list[int]:
+def similar(guide: Real, row: int, column: int, side: int, places: tuple[int, int, int], wanted: int) -> list[int]:
     """Corners of the `wanted` patches most like the one at (row, column): itself, then by distance, then by corner.
 
-    guide: (channels, height, width); the distance is over all channels.
+    guide: (channels, height, width); the distance is over all channels. places: (radius, near, step): patches begin at
+    most `radius` rows and columns away, and those more than `near` away both multiples of `step`.
     """
     _, height, width = guide.shape
+    radius, near, step = places
     own = guide[:, row : row + side, column : column + side]
     found = []
     for y in range(max(row - radius, 0), min(row + radius, height - side) + 1):
         for x in range(max(column - radius, 0), min(column + radius, width - side) + 1):
-            distance = float(np.sum((guide[:, y : y + side, x : x + side] - own) ** 2))
-            found.append((-1.0 if (y, x) == (row, column) else distance, y * width + x))
+            down, right = abs(y - row), abs(x - column)
+            if max(down, right) <= near or (down % step == 0 and right % step == 0):
+                distance = float(np.sum((guide[:, y : y + side, x : x + side] - own) ** 2))
+                found.append((-1.0 if (y, x) == (row, column) else distance, y * width + x))
     return sorted(corner for _, corner in sorted(found)[:wanted])
 
 
@@ -107,7 +111,7 @@ def ridge_group(
     current: Real,
     pilot: Real,
     sigma: float,
-    strength: tuple[float, float],
+    strength: tuple[float, float, float],
     left: float,
     factors: Real | None = None,
     whitening: Array | None = None,
@@ -115,7 +119,8 @@ def ridge_group(
     """One group: each denoised patch is the combination of all that is best for the pilot with the noise still there.
 
     noisy, current, pilot: (K, n), the group's patches. The combination is of the deviations from the group mean.
-    strength: by what the power of that noise is taken for larger, in the patches and in their mean.
+    strength: by what the power of that noise is taken for larger, in the patches and in their mean; a group whose trace
+    is below the third share of its penalty has only the mean.
     factors: (K,), by what the noise of each patch is stronger. whitening: V (n, n); V times the pilot's patches decide
     the combination. Returns the estimate, the same with the share `left` of all the noise, and the weight of both.
     """
@@ -130,17 +135,19 @@ def ridge_group(
     penalty = max(strength[0] * n * (share * sigma) ** 2, 1e-6 * np.trace(gram / powers))
     combination = np.linalg.solve(gram + penalty * np.diag(powers), gram)
     mean_noise = strength[1] * n * (share * sigma) ** 2 * np.mean(powers) / size
+    if np.trace(gram / powers) <= strength[2] * penalty:
+        combination = np.zeros_like(combination)
     estimate = combination.T @ y + damped_mean(current, pilot, mean_noise)
     weight = 1 / np.sqrt(1 + np.trace(gram / powers) / n / penalty)
     return estimate, estimate + left / share * (current - estimate), float(weight)
 
 
 def ridge_colours(
-    noisy: Real, current: Real, pilot: Real, sigmas: Real, strength: tuple[float, float], left: float, faint: float
+    noisy: Real, current: Real, pilot: Real, sigmas: Real, strength: tuple[float, float, float], left: float
 ) -> tuple[Array, Array, float]:
     """One group of three channels with white noise: `ridge_group` along the principal axes of the pilot's colours.
 
-    noisy, current, pilot: (3, K, n). faint: an axis whose trace is below this share of its penalty has only the mean.
+    noisy, current, pilot: (3, K, n). strength: the third is for each axis.
     """
     _, size, n = current.shape
     units = np.asarray(sigmas, dtype=np.float64)[:, None, None]
@@ -154,7 +161,7 @@ def ridge_colours(
         gram = turned @ turned.T
         penalty = max(strength[0] * n * np.sum((axis * shares) ** 2), 1e-6 * np.trace(gram))
         combination = np.linalg.solve(gram + penalty * np.eye(len(gram)), gram)
-        if np.trace(gram) > faint * penalty:
+        if np.trace(gram) > strength[2] * penalty:
             clean += axis[:, None, None] * (combination.T @ np.tensordot(axis, y, 1))
         ratios.append(np.trace(gram) / n / penalty)
     noise = [strength[1] * n * (share * sigma) ** 2 / size for share, sigma in zip(shares, sigmas, strict=True)]

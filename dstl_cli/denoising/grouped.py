@@ -2,11 +2,13 @@
 
 The first stage codes the patches of each group with the learnt transform and thresholds the whole group. Its result is
 the pilot of the passes that follow, which combine the patches of each group and remove the noise little by little.
+Where noise is white, the picture of half the size comes first: pilot and result take low frequencies of its estimate.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,12 +26,12 @@ from dstl_cli.denoising.sliding import (
     own_boxes,
     with_levels,
 )
-from dstl_cli.learning.on_picture import PictureTransform
+from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform
 from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.tiles import Sums, Tile, TileGrid, spans_of, tiles_in, weighted_average
 from dstl_cli.pixels.planes import Box, Plane, averaged
-from dstl_cli.pixels.scales import exchanged, halved_shape, under, with_low_from
+from dstl_cli.pixels.scales import NOISE_GAIN, SHARP_LOBES, exchanged, halved, halved_shape, under, with_low_from
 from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.transform import Transform
 
@@ -41,11 +43,17 @@ Corners = NDArray[np.integer[Any]]  # (references, patches in a group), places w
 
 TILE = (64, 128)  # height and width of the area whose reference patches are one piece of work
 LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, where it takes any
+PILOT_SHARE, PILOT_WEIGHT = 0.7, 0.5  # of the lower frequencies of half the size, in white noise, for the pilot ...
+RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT = 0.3, 1.0, 0.7  # ... and for the result, the lowest most
 COARSE_STRIDE = 2  # one in four patches at coarser scales
+FAINT = 1.0  # groups of a chrominance, and axes of colours, with less than this share of their penalty are smooth
+NOTHING = np.empty((0, 0), np.float32)
 FLAT = 1.02  # deviations of coefficients that differ by less are the same
-# Processor time of a reference patch, for the progress, in units in which a pass on patches of p x p takes p^3.
-MATCHING_COST, THRESHOLD_COST, COARSE_COST = 120.0, 85.0, 17.0
-COLOUR_COST = 3.5  # of a pass that turns three channels, against one channel
+# Processor time of a reference patch, for the progress, in units in which a pass on 64 patches of p x p takes p^2.
+MATCHING_COST = 0.0105  # of each place and channel, and once more
+THRESHOLD_COST, COARSE_COST = 9.3, 4.0
+COLOUR_COST = 2.9  # of a pass that turns three channels, against one channel
+COLOURED_COST = 1.3, 0.9  # of luminance and chrominance under noise that is coarse or follows the brightness
 LEAST_ROOM = 8  # pictures are mirrored until this many patches fit into their height and width
 
 
@@ -57,7 +65,14 @@ class ReferenceGrid:
     stride: int
     shift: int
     radius: int
+    near: int
+    far_step: int
     group: int
+
+    @property
+    def offsets(self) -> Index:
+        """Where similar patches are looked for: rows and columns from the reference, (N, 2), row by row."""
+        return offsets_within(self.radius, self.near, self.far_step)
 
     def tiles(self, shape: tuple[int, int]) -> TileGrid:
         """The reference patches of a picture of this shape, cut into tiles."""
@@ -117,43 +132,65 @@ class GroupedEngine(Engine):
         count = len(plan.centres)
         noises = [plan.noise.channel(index) for index in range(count)]
         turned = turns_colours(noises, plan.settings.groups.patch_size)
-        return 2.0 * count + 2.0 + (0.0 if turned else count + 2.0)
+        half = 0.0 if halved_plan(plan) is None else 0.25 * count
+        return 2.0 * count + 2.0 + half + (0.0 if turned else count + 2.0)
 
     def window(self, box: Box, plan: Plan) -> Box:
         """The groups and the sums of each pass, from the last to the first stage, and the coarser scales."""
         deepest = max(coarser_scales(plan, index) for index in range(len(plan.centres)))
-        fine = self._fine_window(box, plan)
+        fine, low = self._fine_window(box, plan)
+        half = halved_plan(plan)
+        if half is not None:
+            fine = fine.joined(under(self.window(low, half), plan.shape))
         return fine.joined(under(needed(*_halved_problem(box, plan, deepest)), plan.shape)) if deepest else fine
 
-    def _fine_window(self, box: Box, plan: Plan) -> Box:
-        """What the groups and the sums of each pass need, from the last to the first stage."""
+    def _fine_window(self, box: Box, plan: Plan) -> tuple[Box, Box]:
+        """What the groups and the sums of each pass need, from the last to the first stage; and of half the size."""
         assert plan.transform is not None
         settings: GroupSettings = plan.settings.groups
         grids = [grid.tiles(plan.shape) for grid in reference_grids(plan.shape, plan.transform.patch_size, settings)]
         if any(coarser_scales(plan, index) for index in range(len(plan.centres))):
             box, _ = exchanged(box, LOW_SHARE, plan.shape)
+        halves = halved_plan(plan) is not None
+        if halves:
+            box, _ = exchanged(box, RESULT_SHARE, plan.shape, RESULT_LOBES)
         for number in range(settings.passes - 1, -1, -1):
             box = grids[1 + settings.matching_of(number)].covering(box)
-        return grids[0].covering(box)
+        pilot, low = exchanged(box, PILOT_SHARE, plan.shape)
+        return grids[0].covering(pilot if halves else box), low
 
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
-        """The first stage, the passes, and the low frequencies of coarser scales."""
+        """Half the size, the first stage, the passes, and the low frequencies of coarser scales."""
         assert plan.transform is not None
         settings: GroupSettings = plan.settings.groups
         noises = [plan.noise.channel(index).counted_from(plan.centres[0]) for index in range(len(planes))]
         first, *others = reference_grids(planes[0].shape, plan.transform.patch_size, settings)
         turned = turns_colours(noises, settings.patch_size)
         steps = _Steps(execution, costs_of(plan, turned))
+        coarse = self._half_size(planes, plan, steps)
         fine = planes
         if execution.wanted is not None:  # the coarser scales need much of the picture, the groups less
-            window = self._fine_window(execution.wanted, plan)
+            window, _ = self._fine_window(execution.wanted, plan)
             fine = [plane.cut(window.common(plane.box)) for plane in planes]
         pilots = self._first_stage(fine, noises, plan, first, steps)
+        pilots = with_low_of(pilots, coarse, PILOT_SHARE, SHARP_LOBES, PILOT_WEIGHT, execution.threads)
         estimates = self._passes(fine, list(pilots), noises, settings, others, steps)
         results = estimates  # turned colours have taken the place of the first stage
         if not turned:
             results = [_blend(*pair, -settings.overshoot) for pair in zip(estimates, pilots, strict=True)]
+        results = with_low_of(results, coarse, RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT, execution.threads)
         return [self._with_low(result, planes, index, plan, steps) for index, result in enumerate(results)]
+
+    def _half_size(self, planes: list[Plane], plan: Plan, steps: "_Steps") -> list[Plane | None]:
+        """The estimates of half the size, of the channels that have noise; nothing where groups do not work on it."""
+        half = halved_plan(plan)
+        if half is None:
+            return [None] * len(planes)
+        execution = steps.next()
+        wanted = execution.wanted and self._fine_window(execution.wanted, plan)[1]
+        small = [halved(plane, threads=execution.threads) for plane in planes]
+        estimates = self.run(small, half, replace(execution, wanted=wanted))
+        return [plane if sigma > 0 else None for plane, sigma in zip(estimates, half.noise.sigmas, strict=True)]
 
     def _with_low(self, result: Plane, planes: list[Plane], index: int, plan: Plan, steps: "_Steps") -> Plane:
         """The result of a channel, with low frequencies from coarser scales where its noise asks for them.
@@ -173,10 +210,9 @@ class GroupedEngine(Engine):
         ]
         found = [part for part in parts if part is not None]
         coarse = found[0] if len(found) == 1 else averaged(*found)
-        changed = with_low_from(result, coarse, LOW_SHARE)
         if execution.progress is not None:  # the coarser scales do not tell how far they are
             execution.progress(1.0)
-        return _blend(changed, result, 1 - noise.coarse_excess)
+        return with_low_from(result, coarse, LOW_SHARE, weight=noise.coarse_excess)
 
     def _first_stage(
         self, planes: list[Plane], noises: list[ChannelNoise], plan: Plan, grid: "ReferenceGrid", steps: "_Steps"
@@ -230,6 +266,7 @@ class GroupedEngine(Engine):
                         settings.removal(number),
                         groups,
                         steps.next(),
+                        FAINT if index else 0.0,
                     )
         return pilots
 
@@ -253,21 +290,33 @@ class _Steps:
 
 
 def costs_of(plan: Plan, turned: bool) -> list[float]:
-    """What the steps of a picture cost, in their order, as measured: first stage, matchings and passes, coarser scales.
+    """What the steps of a picture cost, in their order, as measured: half size, first stage, passes, coarser scales.
 
     turned: the passes turn the colours.
     """
+    half = halved_plan(plan)
+    costs = [] if half is None else [sum(costs_of(half, turned)) / 4]
     settings: GroupSettings = plan.settings.groups
     noisy = [index for index, sigma in enumerate(plan.noise.sigmas) if sigma > 0]
-    costs = [MATCHING_COST / settings.first_stride**2]
+    near, far_step = settings.near_radius, settings.far_step
+    first = len(offsets_within(settings.first_radius, near, far_step)) / settings.first_stride**2
+    costs.append(2 * MATCHING_COST * first)
     costs += [THRESHOLD_COST / settings.first_stride**2] * (len(noisy) * len(plan.transforms))
+    places = len(offsets_within(settings.window_radius, near, far_step))
+    own = [_cost_of(plan.noise.channel(index), index, settings.patch_size) for index in noisy]
     for number in range(settings.passes):
         if number < settings.matchings:
-            costs.append(MATCHING_COST * (1 + len(plan.centres)) / 2 / settings.stride_of(number) ** 2)
+            costs.append(MATCHING_COST * (1 + len(plan.centres)) * places / settings.stride_of(number) ** 2)
         matching = settings.matching_of(number)
-        cost = settings.patch_size_of(matching) ** 3 / settings.stride_of(matching) ** 2
-        costs += [COLOUR_COST * cost] if turned else [cost] * len(noisy)
+        cost = settings.patch_size_of(matching) ** 2 / settings.stride_of(matching) ** 2 * settings.group / 64
+        costs += [COLOUR_COST * cost] if turned else [share * cost for share in own]
     return costs + [COARSE_COST / COARSE_STRIDE**2 for index in noisy if coarser_scales(plan, index)]
+
+
+def _cost_of(noise: ChannelNoise, index: int, side: int) -> float:
+    """What a pass on a channel costs, against one on white noise."""
+    white = noise.level_factors(np.zeros(1)) is None and not whitening(side, noise).size
+    return 1.0 if white else COLOURED_COST[min(index, 1)]
 
 
 def threshold_stage(
@@ -297,12 +346,14 @@ def threshold_stage(
 
 
 def ridge_pass(
-    planes: list[Plane], noise: ChannelNoise, removal: Removal, groups: Groups, execution: Execution
+    planes: list[Plane], noise: ChannelNoise, removal: Removal, groups: Groups, execution: Execution, faint: float = 0.0
 ) -> tuple[Plane, Plane]:
     """A better estimate, and the same with some of the noise still in it.
 
+    faint: groups with less than this share of their penalty are left at their mean.
+
     planes: noisy, current (noisy after the passes before, with the noise they left), the estimate so far, and where the
-    noise follows the brightness the luminance.
+    noise follows the brightness the luminance. Where no noise is left, the second is the estimate too.
     """
     from dstl_cli.patches.kernels.grouped import ridge_groups
 
@@ -310,20 +361,20 @@ def ridge_pass(
     white = whitening(side, noise)
     if white.size:  # little of coloured noise is in the mean patch's deviations, and how much depends on the overlaps
         removal = replace(removal, mean_penalty=0.0)
-    strength, left = _strength(removal)
+    strength, left = _strength(removal, faint)
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot, *levels = parts
-        factors = patch_factors(levels, side, noise)
-        ridge_groups(noisy, current, pilot, factors, corners, side, white, deviation, strength, left, *sums)
+        known = patch_factors(levels, side, noise), corners, side, white, deviation, strength, left
+        ridge_groups(noisy, current, pilot, *known, sums[0], sums[1] if left else NOTHING, sums[-1])
 
-    estimate, remaining = _average(_common(planes), groups, 2, run, execution)
-    return estimate, remaining
+    found = _average(_common(planes), groups, 2 if left else 1, run, execution)
+    return found[0], found[-1]
 
 
-def _strength(removal: Removal) -> tuple[Array32, np.float32]:
+def _strength(removal: Removal, faint: float) -> tuple[Array32, np.float32]:
     """What the kernels take: by what the noise of patches and of group means counts more, and what is left of it."""
-    return np.array([removal.penalty, removal.mean_penalty], np.float32), np.float32(removal.noise_left)
+    return np.array([removal.penalty, removal.mean_penalty, faint], np.float32), np.float32(removal.noise_left)
 
 
 def colour_pass(
@@ -337,7 +388,7 @@ def colour_pass(
     from dstl_cli.patches.kernels.grouped import ridge_colours
 
     sigmas = np.array([noise.deviation() for noise in noises], np.float32)
-    strength, left = _strength(removal)
+    strength, left = _strength(removal, FAINT)
 
     def run(parts: list[Floats], corners: Corners, sums: Sums) -> None:
         noisy, current, pilot = (np.stack(parts[first : first + 3]) for first in (0, 3, 6))
@@ -384,6 +435,34 @@ def coarser_scales(plan: Plan, index: int) -> int:
     return depth_of(plan, index) if plan.noise.channel(index).coarse_excess > 0 else 0
 
 
+def halved_plan(plan: Plan) -> Plan | None:
+    """How groups denoise the picture of half the size first; None where they do not: coarse noise, no room."""
+    settings: GroupSettings = plan.settings.groups
+    noisy = [plan.noise.channel(index) for index, sigma in enumerate(plan.noise.sigmas) if sigma > 0]
+    coloured = any(noise.coarse_excess > 0 or whitening(settings.patch_size, noise).size for noise in noisy)
+    if settings.half is None or coloured:
+        return None
+    half = replace(
+        plan,
+        shape=halved_shape(plan.padded_shape),
+        noise=plan.noise.scaled(NOISE_GAIN),
+        settings=replace(plan.settings, groups=settings.half),
+    )
+    return half if half.padded_shape == half.shape and min(half.shape) >= SMALLEST_SIDE else None
+
+
+def with_low_of(
+    planes: list[Plane], coarse: Sequence[Plane | None], share: float, lobes: float, weight: float, threads: int
+) -> list[Plane]:
+    """The planes with low frequencies of those of half the size, where there are such; written over."""
+    return [
+        plane
+        if low is None
+        else with_low_from(plane, low, share, weight=weight, lobes=lobes, threads=threads, in_place=True)
+        for plane, low in zip(planes, coarse, strict=True)
+    ]
+
+
 def levels_for(noise: ChannelNoise, luminance: Plane) -> list[Plane]:
     """The luminance where the noise follows its level, nothing where it does not."""
     return [] if noise.level_factors(np.zeros(1)) is None else [luminance]
@@ -392,7 +471,7 @@ def levels_for(noise: ChannelNoise, luminance: Plane) -> list[Plane]:
 def patch_factors(levels: list[Floats], side: int, noise: ChannelNoise) -> Array32:
     """By what the noise of the patch at each corner is stronger, (h, w), from the luminance; (0, 0) without it."""
     if not levels:
-        return np.empty((0, 0), np.float32)
+        return NOTHING
     means = spread(levels[0][::-1, ::-1], side)[::-1, ::-1] / levels[0].dtype.type(side * side)
     factors = noise.level_factors(means.ravel())
     assert factors is not None
@@ -402,14 +481,14 @@ def patch_factors(levels: list[Floats], side: int, noise: ChannelNoise) -> Array
 def whitening(side: int, noise: ChannelNoise) -> Array32:
     """V' with V = d diag(1 / d_k) C: the DCT C of a patch with all its coefficients' noise d_k the same; (0, 0) if so.
 
-    d: deviation of a pixel; with zeros up to a multiple of 4.
+    d: deviation of a pixel; with zeros up to a multiple of 16.
     """
     n = side * side
     rows = dct_matrix(side)
     deviations = noise.deviations(rows)
     if deviations.max() < FLAT * deviations.min():
-        return np.empty((0, 0), np.float32)
-    matrix = np.zeros((_whole_fours(n),) * 2, np.float32)
+        return NOTHING
+    matrix = np.zeros((_whole_sixteens(n),) * 2, np.float32)
     matrix[:n, :n] = (noise.deviation() / deviations[:, None] * rows).T
     return matrix
 
@@ -424,22 +503,22 @@ def stabilised(guides: list[Plane], noise: ChannelNoise) -> list[Plane]:
 def patch_coder(transform: Transform, noise: ChannelNoise) -> tuple[Array32, Array32, Array]:
     """Matrices that take patches as rows to codes, (n, m), and back, (m, n), and the noise of each code, (m,).
 
-    Code 0 is the orthonormal mean. Zeros make n and m multiples of 4.
+    Code 0 is the orthonormal mean. Zeros make n and m multiples of 16.
     """
     frame = Frame.of(transform)
     n = frame.patch_size**2
     mean = np.full((1, n), 1 / frame.patch_size)
     rows = np.concatenate((mean, frame.forward))
-    size, codes = _whole_fours(n), _whole_fours(len(rows))
+    size, codes = _whole_sixteens(n), _whole_sixteens(len(rows))
     forward, backward = np.zeros((size, codes), np.float32), np.zeros((codes, size), np.float32)
     forward[:n, : len(rows)] = rows.T
     backward[: len(rows), :n] = np.concatenate((mean.T, frame.backward), axis=1).T
     return forward, backward, np.append(noise.deviations(rows), np.zeros(codes - len(rows)))
 
 
-def _whole_fours(count: int) -> int:
-    """The next multiple of 4."""
-    return -(-count // 4) * 4
+def _whole_sixteens(count: int) -> int:
+    """The next multiple of 16."""
+    return -(-count // 16) * 16
 
 
 def find_groups(guides: list[Plane], grid: ReferenceGrid, execution: Execution) -> Groups:
@@ -454,7 +533,7 @@ def find_groups(guides: list[Plane], grid: ReferenceGrid, execution: Execution) 
     def run(tile: Tile) -> Corners:
         corners = np.empty((tile.rows.size * tile.columns.size, grid.group), dtype=np.int32)
         windows = np.stack([guide.window(tile.box) for guide in guides])
-        match(windows, tile.rows, tile.columns, grid.patch_size, grid.radius, corners)
+        match(windows, tile.rows, tile.columns, grid.patch_size, grid.offsets, corners)
         fits = windows[0].size <= np.iinfo(np.uint16).max
         return corners.astype(np.uint16) if fits else corners
 
@@ -495,25 +574,38 @@ def spread(weights: Floats, side: int) -> Floats:
 
 def reference_grids(shape: tuple[int, int], first_side: int, settings: GroupSettings) -> list[ReferenceGrid]:
     """The grid of the first stage and those of the passes that look for groups, for a picture of this shape."""
-    radius = settings.window_radius
-    first = _room(shape, first_side, settings.first_radius, settings.first_group)
+    places = settings.window_radius, settings.near_radius, settings.far_step
+    first_places = settings.first_radius, *places[1:]
+    first = room(shape, first_side, offsets_within(*first_places), settings.first_group)
     power_of_two = 1 << (first.bit_length() - 1)
-    return [ReferenceGrid(first_side, settings.first_stride, 0, settings.first_radius, power_of_two)] + [
+    return [ReferenceGrid(first_side, settings.first_stride, 0, *first_places, power_of_two)] + [
         ReferenceGrid(
             side := settings.patch_size_of(number),
             settings.stride_of(number),
             settings.shift_of(number),
-            radius,
-            _room(shape, side, radius, settings.group),
+            *places,
+            room(shape, side, offsets_within(*places), settings.group),
         )
         for number in range(min(settings.matchings, settings.passes))
     ]
 
 
-def _room(shape: tuple[int, int], side: int, radius: int, wanted: int) -> int:
-    """How many patches a group can have, at most the wanted number: those in reach of the patch in a corner."""
-    rows, columns = (min(radius + 1, length - side + 1) for length in shape)
-    return min(wanted, rows * columns)
+@lru_cache
+def offsets_within(radius: int, near: int, far_step: int) -> Index:
+    """Rows and columns from the reference, (N, 2), row by row, up to `radius` away: all of those up to `near` away.
+
+    Of those further away only rows and columns that are multiples of `far_step`.
+    """
+    places = np.arange(-radius, radius + 1)
+    offsets = np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1).reshape(-1, 2)
+    wanted = (abs(offsets) <= near).all(axis=1) | (offsets % far_step == 0).all(axis=1)
+    return np.asarray(offsets[wanted])
+
+
+def room(shape: tuple[int, int], side: int, offsets: Index, wanted: int) -> int:
+    """How many patches a group can have, at most the wanted number: those that the patch in a corner finds."""
+    within = (offsets >= 0).all(axis=1) & (offsets <= np.subtract(shape, side)).all(axis=1)
+    return min(wanted, int(np.count_nonzero(within)))
 
 
 def _blend(first: Plane, second: Plane, share: float) -> Plane:

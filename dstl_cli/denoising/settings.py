@@ -110,8 +110,10 @@ class GroupSettings:
     after it combine the patches of each group, and take away the noise little by little.
     """
 
-    window_radius: int = 19  # similar patches are at most this far away, in rows and in columns
+    window_radius: int = 30  # similar patches are at most this far away, in rows and in columns
     first_radius: int = 19  # the same in the first stage
+    near_radius: int = 15  # up to this far away all places are looked at
+    far_step: int = 3  # further away every such row and column
     first_stride: int = 4  # pixels from one reference patch to the next in the first stage
     first_group: int = 16  # patches in a group of the first stage, at most; a power of two is used
     threshold: float = 2.6  # in deviations of a coefficient's noise
@@ -129,10 +131,11 @@ class GroupSettings:
     mean_penalty: float = 0.5  # share of the noise in a group's mean patch that counts in the last `mean_passes`
     mean_passes: int = 2
     overshoot: float = 0.15  # the result is moved on by this share of its way from the first stage's
+    half: "GroupSettings | None" = None  # of the picture of half the size, which comes first in white noise
 
     def __post_init__(self) -> None:
         least = {"first_stride": 1, "first_group": 2, "group": 1, "passes": 0, "matchings": 1, "grid_shift": 0}
-        least |= {"mean_passes": 0}
+        least |= {"mean_passes": 0, "near_radius": 0, "far_step": 1}
         for name, value in least.items():
             require(getattr(self, name) >= value, f"{name} must be at least {value}, not {getattr(self, name)}.")
         for name in ("threshold", "chroma_threshold", "mean_penalty"):
@@ -182,23 +185,37 @@ class GroupSettings:
         return self.grid_shift * matching % self.stride_of(matching)
 
     @classmethod
-    def for_sigma(cls, sigma: float, channels: int = 1, **changes: Any) -> Self:
-        """The settings for noise of this deviation on the 0-255 scale, with some of them changed."""
+    def for_sigma(cls, sigma: float, channels: int = 1, *, halvings: int = 2, **changes: Any) -> Self:
+        """The settings for noise of this deviation on the 0-255 scale, with some of them changed.
+
+        halvings: for so many smaller pictures, too; each has half the noise of the one before.
+        """
         check_sigma(sigma)
         chosen = next(settings for highest, settings in _BY_SIGMA if sigma <= highest)
         if channels > 1:
             chosen = chosen | _COLOUR | {"guide_noise": COLOUR_GUIDE * chosen.get("guide_noise", cls.guide_noise)}
+            if sigma <= LITTLE_NOISE:
+                chosen |= {"passes": chosen.get("passes", cls.passes) - 1, "group": 48}
+        if halvings:
+            chosen = chosen | {"half": cls.for_sigma(sigma / 2, channels, halvings=halvings - 1, **changes)}
         return cls(**(chosen | changes))
 
 
+LITTLE_NOISE = 12  # up to this deviation colour has one pass less, and smaller groups
 COLOUR_GUIDE = 0.25  # of the noise put back to find groups: distances over three channels hide less of it
 
-_COLOUR = {"stride": 6, "window_radius": 19, "overshoot": 0.1}  # colour gains less by more than it costs
+_COLOUR = {  # colour gains less by more than it costs
+    "stride": 6,
+    "window_radius": GroupSettings.window_radius,
+    "near_radius": 9,
+    "overshoot": 0.1,
+}
+_CLOSE = {"window_radius": 28, "near_radius": 19}
 _BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: what differs from the defaults
-    (7, {"window_radius": 23, "passes": 5, "guide_noise": 1.0, "noise_kept": 0.8}),
-    (12, {"window_radius": 23, "guide_noise": 1.0, "noise_kept": 0.8}),
-    (18, {"window_radius": 23, "guide_noise": 0.5, "noise_kept": 0.8}),
-    (35, {"window_radius": 21}),
+    (7, {"passes": 5, "guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
+    (12, {"guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
+    (18, {"guide_noise": 0.5, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
+    (35, {"mean_passes": 3, **_CLOSE}),
     (
         70,
         {"patch_size": 7, "stride": 6, "guide_noise": 0.1, "noise_kept": 0.7, "pilot_noise": 0.15, "overshoot": 0.1},

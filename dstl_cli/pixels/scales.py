@@ -34,6 +34,7 @@ HALF_BAND = windowed_sinc(16, 0.55, 6.0)
 SHARP = windowed_sinc(16, 0.5, 6.0)  # as long, with less of the fine structures folded down, and less white noise
 NOISE_GAIN = float((HALF_BAND**2).sum())  # deviation of white noise in a halved picture, as a share of that before ...
 SHARP_NOISE_GAIN = float((SHARP**2).sum())  # ... and where it was halved by SHARP
+SHARP_LOBES = 4.0  # of a low-pass filter that ends where it is told
 REACH = len(HALF_BAND) // 2  # pixels of the fine picture on each side of a coarse one
 
 BAND_VALUES = 65_536  # of a result that are filtered at a time: they stay in the cache
@@ -171,16 +172,28 @@ def smooth_base(plane: Plane) -> Plane:
     return doubled(doubled(halved(half, straight=True), half.shape, straight=True), plane.shape, straight=True)
 
 
-def with_low_from(fine: Plane, coarse: Plane, share: float, *, threads: int = 1, in_place: bool = False) -> Plane:
+def with_low_from(
+    fine: Plane,
+    coarse: Plane,
+    share: float,
+    *,
+    weight: float = 1.0,
+    lobes: float = SHARP_LOBES,
+    threads: int = 1,
+    in_place: bool = False,
+) -> Plane:
     """The fine picture with its lowest frequencies, that share of the coarse picture's, taken from the coarse one.
 
+    weight: by how much of the difference. lobes: of the low-pass filter on each side; few pass on gradually.
     in_place: written over the fine one, which is no more.
     """
     own = halved(fine, threads=threads)
     box = own.box.common(coarse.box)
-    taps = windowed_sinc(2 * round(4 / share) + 1, share, 4.0)
+    taps = windowed_sinc(2 * _low_reach(share, lobes) + 1, share, 4.0)
     change = own.cut(box)
     np.subtract(coarse.window(box), change.values, out=change.values)
+    if weight != 1:
+        np.multiply(change.values, change.values.dtype.type(weight), out=change.values)
     change = _smoothed(change, taps, threads)
     del own
     (top, bottom), (left, right) = _doubled_spans(change, fine.shape)
@@ -274,9 +287,14 @@ def _over(box: Box) -> Box:
     return Box(box.top // 2, box.left // 2, box.bottom // 2 + 1, box.right // 2 + 1)
 
 
-def exchanged(box: Box, share: float, shape: tuple[int, int]) -> tuple[Box, Box]:
+def _low_reach(share: float, lobes: float) -> int:
+    """How many pixels of the coarse picture the low-pass filter reaches on each side."""
+    return round(lobes / share)
+
+
+def exchanged(box: Box, share: float, shape: tuple[int, int], lobes: float = SHARP_LOBES) -> tuple[Box, Box]:
     """What `with_low_from` needs of the fine and of the coarse picture for its result in a box."""
-    reach = REACH // 2 + round(4 / share) + 1
+    reach = REACH // 2 + _low_reach(share, lobes) + 1
     coarse = _over(box).grown(reach, halved_shape(shape))
     return box.joined(under(coarse, shape)), coarse
 

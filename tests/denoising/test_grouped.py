@@ -11,15 +11,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from plans import run_engine
+from plans import make_plan, run_engine
 
 from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.grouped import (
     BEST,
     ReferenceGrid,
     find_groups,
+    halved_plan,
+    offsets_within,
     patch_coder,
     patch_factors,
+    room,
     spread,
     threshold_stage,
     whitening,
@@ -65,6 +68,8 @@ def denoised(picture: NDArray[Any], sigma: float, transform: Transform = DCT, **
 
 # Kernels.
 
+PLACES = st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(1, 4))  # radius, near and far step
+
 
 @given(st.lists(st.integers(-1, 6), min_size=1, max_size=60), st.data())
 def test_smallest_are_the_first_of_a_stable_sort(values: list[int], data: st.DataObject) -> None:
@@ -78,59 +83,94 @@ def test_smallest_are_the_first_of_a_stable_sort(values: list[int], data: st.Dat
 
 @given(st.data())
 def test_groups_are_the_nearest_patches_by_brute_force(data: st.DataObject) -> None:
-    """Whole numbers of few values: distances are exact and ties are many."""
-    side, radius = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 6))
+    """Whole numbers of few values: distances are exact and ties are many. All the room there is can be taken."""
+    side, places = data.draw(st.integers(1, 4)), data.draw(PLACES)
     height, width = (data.draw(st.integers(side, 14)) for _ in range(2))
     levels = data.draw(st.sampled_from([1, 2, 50]))
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     guide = rng.integers(0, levels, (data.draw(st.sampled_from([1, 3])), height, width)).astype(np.float32)
-    room = min(radius + 1, height - side + 1) * min(radius + 1, width - side + 1)
+    most = room((height, width), side, offsets_within(*places), 1000)
     rows, columns = (np.sort(rng.permutation(length - side + 1)[:3]) for length in (height, width))
-    groups = np.full((rows.size * columns.size, data.draw(st.integers(1, room))), -1, dtype=np.int32)
-    kernels.match(guide, rows, columns, side, radius, groups)
+    wanted = data.draw(st.one_of(st.just(most), st.integers(1, most)))
+    groups = np.full((rows.size * columns.size, wanted), -1, dtype=np.int32)
+    kernels.match(guide, rows, columns, side, offsets_within(*places), groups)
     references = [(r, c) for r in rows for c in columns]
     for (r, c), group in zip(references, groups, strict=True):
-        assert group.tolist() == naive.similar(guide, int(r), int(c), side, radius, groups.shape[1])
+        assert group.tolist() == naive.similar(guide, int(r), int(c), side, places, groups.shape[1])
 
 
-@pytest.mark.parametrize(("inner", "count", "width"), [(4, 2, 1), (4, 8, 7), (36, 36, 64), (64, 68, 16)])
-def test_products(inner: int, count: int, width: int) -> None:
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(4, 1, 16), (8, 36, 48), (16, 64, 64), (68, 25, 112)])
+def test_products(rows: int, inner: int, columns: int) -> None:
+    """With one vector to seven in a row; what is beyond the products stays."""
     rng = np.random.default_rng(inner)
-    left = rng.standard_normal((inner, count + 3)).astype(np.float32)
-    rows = rng.standard_normal((inner, width)).astype(np.float32)
-    out = np.empty((count, width), dtype=np.float32)
-    kernels.multiply(left, 3, rows, out)
-    np.testing.assert_allclose(out, left[:, 3:].astype(float).T @ rows.astype(float), rtol=0, atol=1e-4)
+    left = rng.standard_normal((rows + 1, inner + 2)).astype(np.float32)
+    right = rng.standard_normal((inner + 3, columns + 16)).astype(np.float32)
+    out = np.full((rows + 1, columns), np.nan, dtype=np.float32)
+    kernels.multiply(left, right, 16, rows, inner, out)
+    expected = left[:rows, :inner].astype(float) @ right[:inner, 16:].astype(float)
+    np.testing.assert_allclose(out[:rows], expected, rtol=0, atol=1e-4)
+    assert np.isnan(out[rows:]).all()
 
 
-@pytest.mark.parametrize(("count", "part", "width"), [(4, 4, 1), (8, 4, 7), (72, 36, 64)])
-def test_inner_products(count: int, part: int, width: int) -> None:
+@pytest.mark.parametrize(("inner", "count", "columns"), [(1, 4, 16), (64, 36, 48), (96, 52, 64), (7, 84, 96)])
+def test_cross_products(inner: int, count: int, columns: int) -> None:
     rng = np.random.default_rng(count)
-    left, right = (rng.standard_normal((size, width)).astype(np.float32) for size in (part, count))
-    out = np.full((part, count), np.nan, dtype=np.float32)
-    expected = left.astype(float) @ right.astype(float).T
-    kernels.inner_products(left, right, True, out)
-    upper = np.triu_indices(part, 0, count)
-    np.testing.assert_allclose(out[upper], expected[upper], rtol=0, atol=1e-4)
-    kernels.inner_products(left, right, False, out)
-    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-4)
+    left, right = (rng.standard_normal((inner, columns)).astype(np.float32) for _ in range(2))
+    out = np.full((count, columns + 16), np.nan, dtype=np.float32)
+    expected = left[:, :count].T.astype(float) @ right.astype(float)
+    kernels.cross_products(left, right, 16, True, out)
+    upper = np.triu_indices(count, 0, columns)
+    np.testing.assert_allclose(out[:, 16:][upper], expected[upper], rtol=0, atol=1e-4)
+    kernels.cross_products(left, right, 16, False, out)
+    np.testing.assert_allclose(out[:, 16:], expected, rtol=0, atol=1e-4)
+    assert np.isnan(out[:, :16]).all()
 
 
-@pytest.mark.parametrize(("size", "width"), [(4, 1), (8, 8), (36, 64), (52, 7), (64, 96)])
-def test_combinations_and_their_elimination(size: int, width: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "first", "width"), [(4, 16, 16), (8, 16, 48), (36, 48, 48), (52, 64, 16), (84, 96, 96)]
+)
+def test_solve(size: int, first: int, width: int) -> None:
     rng = np.random.default_rng(size)
     root = rng.standard_normal((size, size))
-    matrix = root @ root.T + size * np.eye(size)
-    pilot, current = (rng.standard_normal((size, width)).astype(np.float32) for _ in range(2))
-    expected = current.astype(float) @ pilot.T @ np.linalg.solve(matrix, pilot)
-    system = matrix.astype(np.float32)
-    system[np.tril_indices(size, -1)] = np.nan  # not looked at
-    rows, out, products = pilot.copy(), np.empty_like(pilot), np.empty((size, size), np.float32)
-    kernels.combine(rows, current, system, products, out)
-    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
-    lower = np.linalg.cholesky(matrix)
-    np.testing.assert_allclose(np.diag(system), np.diag(lower) ** 2, rtol=1e-4)
-    np.testing.assert_allclose(rows, np.diag(lower)[:, None] * np.linalg.solve(lower, pilot), rtol=0, atol=1e-3)
+    matrix, right = root @ root.T + size * np.eye(size), rng.standard_normal((size, width))
+    system = np.zeros((size, first + width), np.float32)
+    system[:, :size], system[:, first:] = matrix, right
+    system[np.tril_indices(size, -1)] = 1e3  # not looked at
+    kernels.solve(system, first, np.empty((size // 4, 4, 4), np.float32))
+    np.testing.assert_allclose(system[:, first:], np.linalg.solve(matrix, right), rtol=0, atol=1e-5)
+    upper = np.triu_indices(size)
+    np.testing.assert_allclose(system[:, :size][upper], np.linalg.cholesky(matrix).T[upper], rtol=0, atol=1e-3)
+
+
+@given(st.integers(1, 20), st.integers(0, 1000))
+def test_patches_are_gathered_and_scattered(side: int, seed: int) -> None:
+    """Patches of any side as rows of whole vectors, zeros behind them and below; neighbours of a patch stay."""
+    rng = np.random.default_rng(seed)
+    picture = rng.standard_normal((side + 5, side + 3)).astype(np.float32)
+    rows, columns = rng.integers(0, 6, 7), rng.integers(0, 4, 7)
+    corners = (rows * picture.shape[1] + columns).astype(np.int32)
+    patches = np.zeros((9, -(-(side**2) // 16) * 16), np.float32)
+    for order in (-1, 1):  # whatever was there before
+        kernels.gather(kernels.padded(picture), picture.shape[1], side, corners[::order].copy(), patches)
+    np.testing.assert_array_equal(patches[:7, : side**2], naive.patches_at(picture, corners, side))
+    assert not patches[:7, side**2 :].any()
+    assert not patches[7:].any()
+    total = kernels.padded(picture)
+    kernels.scatter(patches, np.float32(0.5), picture.shape[1], side, corners, total)
+    expected = picture.astype(float)
+    naive.add_at(expected, 0.5 * naive.patches_at(picture, corners, side), corners)
+    np.testing.assert_allclose(total[: picture.size].reshape(picture.shape), expected, rtol=0, atol=1e-5)
+    assert not total[picture.size :].any()
+
+
+@given(st.integers(1, 6), st.integers(0, 1000))
+def test_differences_of_patches(side: int, seed: int) -> None:
+    first, second = np.random.default_rng(seed).standard_normal((2, 9, 11)).astype(np.float32)
+    found = kernels.patch_differences(first, second, side)
+    for row in range(10 - side):
+        for column in range(12 - side):
+            one, other = (naive.patch_at(picture, row * 11 + column, side) for picture in (first, second))
+            assert found[row, column] == pytest.approx(float(np.sum((one - other) ** 2)), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +251,7 @@ def check_threshold(
     st.integers(1, 20),
     st.floats(0, 0.9),
     st.floats(0, 1),
-    st.tuples(st.floats(1, 2), st.sampled_from([0.0, 0.5, 3.0])),
+    st.tuples(st.floats(1, 2), st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from([0.0, 0.3, 1.0])),
     st.sampled_from([1.0, 20.0, 300.0]),
     st.integers(0, 1000),
     st.booleans(),
@@ -222,7 +262,7 @@ def test_ridge_groups_is_the_definition(
     size: int,
     left: float,
     removed: float,
-    strength: tuple[float, float],
+    strength: tuple[float, float, float],
     sigma: float,
     seed: int,
     uneven: bool,
@@ -262,7 +302,7 @@ def test_ridge_groups_is_the_definition(
     st.floats(0, 0.9),
     st.floats(0, 1),
     st.tuples(*[st.sampled_from([10.0, 20.0, 50.0])] * 3),
-    st.tuples(st.floats(1, 2), st.sampled_from([0.0, 0.5, 3.0])),
+    st.tuples(st.floats(1, 2), st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from([0.0, 0.3, 1.0])),
     st.integers(0, 1000),
 )
 def test_ridge_colours_is_the_definition(
@@ -271,7 +311,7 @@ def test_ridge_colours_is_the_definition(
     left: float,
     removed: float,
     deviations: tuple[float, float, float],
-    strength: tuple[float, float],
+    strength: tuple[float, float, float],
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -291,7 +331,7 @@ def test_ridge_colours_is_the_definition(
             np.array([naive.patches_at(channel, group, side) for channel in picture])
             for picture in (noisy, current, pilot)
         )
-        estimate, remaining, weight = naive.ridge_colours(y, x, p, sigmas, strength, left, float(kernels.FAINT))
+        estimate, remaining, weight = naive.ridge_colours(y, x, p, sigmas, strength, left)
         for total, own in zip(expected, (*estimate, *remaining), strict=True):
             naive.add_at(total, weight * own, group)
         np.add.at(weights, group, weight)
@@ -324,7 +364,7 @@ def test_whitened_patches_have_the_same_noise_in_every_wave(side: int) -> None:
     noise = np.fft.ifft2(np.fft.fft2(np.random.default_rng(0).standard_normal((size, size))) * gains).real
     patches = np.lib.stride_tricks.sliding_window_view(noise, (side, side))[::3, ::3].reshape(-1, side**2)
     matrix = whitening(side, coarse)
-    assert matrix.shape == (-(-(side**2) // 4) * 4,) * 2
+    assert matrix.shape == (-(-(side**2) // 16) * 16,) * 2
     whitened = patches @ matrix[: side**2, : side**2]
     np.testing.assert_allclose(whitened.std(axis=0), coarse.deviation(), rtol=0.08)
     assert not matrix[side**2 :].any()
@@ -361,7 +401,7 @@ def test_tiles_hold_every_reference_once_and_all_it_can_see(
     shape: tuple[int, int], side: int, stride: int, shift: int, radius: int
 ) -> None:
     assume(max(stride, shift) <= side)
-    grid = ReferenceGrid(patch_size=side, stride=stride, shift=shift, radius=radius, group=1)
+    grid = ReferenceGrid(side, stride, shift, radius, near=2, far_step=3, group=1)
     rows, columns = (grid.positions(length) for length in shape)
     for positions, length in ((rows, shape[0]), (columns, shape[1])):
         assert positions[0] == 0
@@ -384,7 +424,7 @@ def test_tiles_hold_every_reference_once_and_all_it_can_see(
 
 def test_groups_do_not_depend_on_the_tiles(camera: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch) -> None:
     guide = camera[:70, :90].astype(np.float32)
-    grid = ReferenceGrid(patch_size=6, stride=5, shift=2, radius=8, group=20)
+    grid = ReferenceGrid(patch_size=6, stride=5, shift=2, radius=8, near=4, far_step=3, group=20)
 
     def groups_in_the_picture() -> dict[tuple[int, int], list[tuple[int, int]]]:
         found = {}
@@ -423,7 +463,7 @@ def test_codes_go_back_to_the_patches(make_transform: Callable[..., Transform], 
     for transform in (make_transform(side, condition), Transform.fixed(side)):
         forward, backward, deviations = patch_coder(transform, WhiteChannel(7.0))
         np.testing.assert_allclose(deviations, 7 * np.linalg.norm(forward, axis=0), rtol=1e-5)
-        assert all(length % 4 == 0 for length in forward.shape)
+        assert all(length % 16 == 0 for length in forward.shape)
         codes = patches @ forward[: side**2]
         np.testing.assert_allclose(codes[:, 0], patches.mean(axis=1) * side, rtol=1e-5)
         np.testing.assert_allclose((codes @ backward)[:, : side**2], patches, rtol=0, atol=0.01)
@@ -439,7 +479,9 @@ def test_the_dct_has_one_code_for_the_mean_and_one_for_each_other_wave() -> None
 def test_a_threshold_of_zero_keeps_all(camera: NDArray[np.uint8]) -> None:
     noisy = noisy_part(camera, (30, 33), 20.0)
     plane = Plane.whole(noisy)
-    groups = find_groups([plane], ReferenceGrid(patch_size=8, stride=4, shift=0, radius=5, group=4), ONE)
+    groups = find_groups(
+        [plane], ReferenceGrid(patch_size=8, stride=4, shift=0, radius=5, near=5, far_step=1, group=4), ONE
+    )
     result = threshold_stage([plane], WhiteChannel(20.0), groups, DCT, 0.0, ONE)
     np.testing.assert_allclose(result.values, noisy, rtol=0, atol=1e-3)
 
@@ -580,6 +622,30 @@ def test_a_stride_that_leaves_gaps_is_refused() -> None:
 # Noise with a spectrum and a level function.
 
 
+def test_half_the_size_comes_first() -> None:
+    """Broad waves in strong noise, which patches of the fine picture alone hardly tell from it."""
+    clean = 128 + 60 * np.sin(np.arange(128)[:, None] / 9) * np.sin(np.arange(128) / 11)
+    noisy = (clean + 50 * np.random.default_rng(0).standard_normal(clean.shape)).astype(np.float32)
+    gains = [psnr(clean, denoised(noisy, 50.0, halvings=count).astype(float)) for count in (0, 1, 2)]
+    assert gains[1] > gains[0] + 1
+    assert gains[2] > gains[1] + 0.3
+
+
+def test_half_the_size_only_where_noise_is_white_and_there_is_room() -> None:
+    settings = BestSettings(groups=GroupSettings.for_sigma(20.0))
+    plan = make_plan("best", settings, (99, 120), (20.0,), DCT)
+    half = halved_plan(plan)
+    assert half is not None
+    assert half.shape == (50, 60)
+    assert half.noise.sigmas[0] == pytest.approx(10, rel=0.06)  # the filter passes a little more than half the band
+    quarter = halved_plan(half)
+    assert quarter is not None
+    assert halved_plan(quarter) is None
+    assert halved_plan(replace(plan, shape=(45, 120))) is None
+    for channel in (SpectralChannel((0.05, 0.5), (20.0, 4.0)), SpectralChannel((0.1, 0.5), (4.0, 20.0))):
+        assert halved_plan(replace(plan, noise=SpectralNoise((channel,)))) is None
+
+
 def denoised_with(picture: Array32, noise: SpectralChannel, quality: str = "best") -> NDArray[Any]:
     """A grey picture whose noise is known, by the DCT."""
     return denoise_pixels(picture, SpectralNoise((noise,)), Request.named(quality, method="dct", jobs=1)).pixels
@@ -630,6 +696,8 @@ def test_a_flat_spectrum_is_worked_on_as_white_noise(camera: NDArray[np.uint8]) 
 BAD_SETTINGS: dict[str, list[Any]] = {
     "window_radius": [0, 65],
     "first_radius": [0, 65],
+    "near_radius": [-1],
+    "far_step": [0],
     "first_stride": [0],
     "first_group": [1],
     "threshold": [-0.1, float("nan")],

@@ -39,7 +39,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {"rounds": 1, "train_patches": 200, "stride": 3, "patch_size": 7},
     "best": {"train_patches": 1600, "iterations": 2},
 }
-GROUPS = GroupSettings(window_radius=5, first_radius=5, first_group=4, group=8, passes=3, matchings=2)
+GROUPS = GroupSettings(window_radius=6, near_radius=4, first_radius=5, first_group=4, group=8, passes=3, matchings=2)
+GROUPS = replace(GROUPS, half=replace(GROUPS, passes=2, half=replace(GROUPS, passes=1)))
 
 
 # Stronger in the lights and in coarse structures, which asks for one coarser scale; chrominances as their own.

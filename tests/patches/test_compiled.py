@@ -94,6 +94,20 @@ def test_arguments_of_every_type_find_their_own_code(folder: Path) -> None:
             np.testing.assert_array_equal(twice_and(array), 2 * array + 1)
 
 
+def test_other_operations_are_compiled_anew(
+    folder: Path, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What kernels are made of is in a file of its own."""
+    changed = tmp_path / "operations.py"
+    monkeypatch.setattr(machine, "OPERATIONS", changed)
+    for number in range(2):
+        changed.write_text(f"version = {number}", encoding="utf-8")
+        when_compiling[:] = [lambda: told.append("compiling")]
+        assert kernel(folder)(20) == 41
+        assert len(told) == number + 1
+    assert len(files(folder)) == 1
+
+
 def test_another_source_is_compiled_anew_in_the_same_place(folder: Path, told: list[str]) -> None:
     assert kernel(folder, 1)(20) == 41
     kept = files(folder)

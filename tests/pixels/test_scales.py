@@ -19,6 +19,7 @@ from dstl_cli.pixels.scales import (
     NOISE_GAIN,
     REACH,
     SHARP,
+    SHARP_LOBES,
     SMALLEST_BASE,
     detail_filters,
     detailed,
@@ -224,10 +225,12 @@ def test_doubled_windows_are_those_of_the_whole(box: Box, odd_rows: bool, odd_co
 
 
 @pytest.mark.parametrize("shape", [(150, 180), (149, 180), (150, 179), (149, 179)])
-@pytest.mark.parametrize("share", [0.3, 0.7])
-def test_low_frequencies_given_to_windows_are_those_of_the_whole(shape: tuple[int, int], share: float) -> None:
+@pytest.mark.parametrize(("share", "lobes"), [(0.3, SHARP_LOBES), (0.7, SHARP_LOBES), (0.3, 1.0)])
+def test_low_frequencies_given_to_windows_are_those_of_the_whole(
+    shape: tuple[int, int], share: float, lobes: float
+) -> None:
     fine, coarse = Plane.whole(random_image(shape)), Plane.whole(random_image(halved_shape(shape), seed=1))
-    whole = with_low_from(fine, coarse, share)
+    whole = with_low_from(fine, coarse, share, lobes=lobes)
     assert whole.box == Box.whole(shape)
     rng = np.random.default_rng(0)
     smaller = 0
@@ -235,8 +238,8 @@ def test_low_frequencies_given_to_windows_are_those_of_the_whole(shape: tuple[in
         (top, bottom), (left, right) = (np.sort(rng.choice(length + 1, 2, replace=False)) for length in shape)
         box = Box(int(top), int(left), int(bottom), int(right))
         for wanted in (box, Box(box.top, box.left, box.top + 1, box.left + 1), Box(0, box.left, 3, box.right)):
-            fine_box, coarse_box = exchanged(wanted, share, shape)
-            part = with_low_from(fine.cut(fine_box), coarse.cut(coarse_box), share)
+            fine_box, coarse_box = exchanged(wanted, share, shape, lobes)
+            part = with_low_from(fine.cut(fine_box), coarse.cut(coarse_box), share, lobes=lobes)
             assert part.box.holds(wanted)
             same_as_whole(part, whole)
             smaller += fine_box != Box.whole(shape)
@@ -275,6 +278,14 @@ def test_a_base_follows_a_slope(shape: tuple[int, int]) -> None:
 def test_a_picture_with_its_own_low_frequencies_is_itself(shape: tuple[int, int], share: float) -> None:
     plane = Plane.whole(random_image(shape) + np.float32(100.0))
     np.testing.assert_array_equal(with_low_from(plane, halved(plane), share).values, plane.values)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_low_frequencies_come_by_their_weight(weight: float) -> None:
+    fine, coarse = Plane.whole(random_image((40, 51))), Plane.whole(random_image((20, 26), seed=1))
+    whole = with_low_from(fine, coarse, 0.3, lobes=1.0).values
+    part = with_low_from(fine, coarse, 0.3, lobes=1.0, weight=weight).values
+    np.testing.assert_allclose(part, fine.values + weight * (whole - fine.values), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(("share", "period"), [(0.3, 8.3), (0.7, 2.6)])

@@ -9,6 +9,16 @@ in float32, and adds to sums of that part only. A patch is named by the corner i
 import numpy as np
 
 from dstl_cli.patches.kernels.compiled import compiled
+from dstl_cli.patches.kernels.vectors import (
+    LANES,
+    ROWS,
+    SHORT,
+    add_vector,
+    copy_vector,
+    multiply_block,
+    square_differences,
+    sum_neighbours,
+)
 
 FAST = {"reassoc", "contract", "nsz"}  # sums may be reordered; infinities and NaN keep their meaning
 
@@ -16,39 +26,22 @@ FAR = np.float32(3e38)  # the distance of patches that are not in the picture
 NEAREST = np.float32(-1)  # the distance of the reference patch to itself: before all others
 LEAST_RIDGE = np.float32(1e-6)  # a matrix' diagonal is raised by at least this share of its trace: float32 solves it
 LEAST_NOISE = np.float32(1e-3)  # a pass has at least this share of the noise to remove
-FAINT = np.float32(0.3)  # an axis of colours with less than this share of its penalty is left at the group's mean
 TURNS = 6  # rounds of Jacobi rotations: 3 x 3 needs no more
 
 
-@compiled(fastmath=FAST)
-def squared_distances(planes, first, second, width, side, count, columns, out):
+@compiled()
+def squared_distances(flat, planes, size, first, second, width, side, count, columns, out):
     """Fill out[x] with the squared distance of the patches at first + x and second + x, x < count.
 
-    planes: (channels, h * w). The column sums of squared differences serve all pairs; `columns` is scratch for
-    count + side - 1 of them. Two rows and two columns at a time: sums are read and written half as often.
+    flat: so many planes of that size and 16 more numbers. The column sums of squared differences serve all pairs;
+    `columns` is scratch. Of those and of `out` up to 15 more than asked for are filled: they have whole vectors.
     """
-    for x in range(count + side - 1):
-        columns[x] = 0
-    for channel in range(planes.shape[0]):
-        flat = planes[channel]
-        for i in range(0, side - 1, 2):
-            a, b = np.uint64(first + i * width), np.uint64(second + i * width)
-            c, d = np.uint64(first + (i + 1) * width), np.uint64(second + (i + 1) * width)
-            for x in range(count + side - 1):
-                u = np.uint64(x)
-                upper, lower = flat[a + u] - flat[b + u], flat[c + u] - flat[d + u]
-                columns[x] += upper * upper + lower * lower
-        if side % 2:
-            a, b = np.uint64(first + (side - 1) * width), np.uint64(second + (side - 1) * width)
-            for x in range(count + side - 1):
-                u = np.uint64(x)
-                difference = flat[a + u] - flat[b + u]
-                columns[x] += difference * difference
-    for x in range(count):
-        out[x] = columns[np.uint64(x)] if side % 2 else np.float32(0)
-    for j in range(side % 2, side, 2):
-        for x in range(count):
-            out[x] += columns[np.uint64(x + j)] + columns[np.uint64(x + j + 1)]
+    step, high, number, apart = np.uint64(width), np.uint64(side), np.uint64(planes), np.uint64(size)
+    for x in range(0, count + side - 1, LANES):
+        a, b = np.uint64(first + x), np.uint64(second + x)
+        square_differences(columns, np.uint64(x), flat, a, b, step, high, number, apart)
+    for x in range(0, count, LANES):
+        sum_neighbours(out, np.uint64(x), columns, np.uint64(x), high)
 
 
 @compiled()
@@ -84,199 +77,217 @@ def smallest(bits, wanted, chosen):
 
 
 @compiled(fastmath=FAST)
-def match(guide, rows, columns, side, radius, groups):
+def match(guide, rows, columns, side, offsets, groups):
     """Fill groups[r * C + c] with the corners of the patches most like the one at (rows[r], columns[c]).
 
     guide: (channels, h, w) float32; rows (R,), columns (C,): intp, increasing; groups: (R * C, K) int32, in
-    order. The patches begin at most `radius` rows and columns away; the reference itself is always one of them.
+    order. offsets: (N, 2), how many rows and columns away the patches begin, in order; (0, 0) is one of them, and the
+    reference itself is always one of the patches.
     """
     channels, height, width = guide.shape
-    planes = guide.reshape((channels, height * width))
-    window = 2 * radius + 1
+    flat = padded(guide)
     left = columns[0]
     span = columns[-1] - left + 1
-    sums = np.empty(span + side - 1, np.float32)
-    line = np.empty(span, np.float32)
-    distances = np.empty((columns.size, window * window), np.float32)
+    sums = np.zeros(up_to(span, LANES) + up_to(side, LANES) + LANES, np.float32)
+    line = np.empty(up_to(span, LANES), np.float32)
+    distances = np.empty((columns.size, len(offsets)), np.float32)
     bits = distances.view(np.int32)
     nearest = np.empty(groups.shape[1], np.int32)
     for r in range(rows.size):
         y = rows[r]
-        top = max(y - radius, 0)
-        bottom = min(y + radius, height - side)
-        for v in range(top, bottom + 1):
-            for shift in range(-radius, radius + 1):
-                start = max(0, -shift - left)  # columns left + x whose shifted patch is in the picture:
-                stop = min(span, width - side + 1 - shift - left)  # start <= x < stop
-                if stop > start:
-                    first = y * width + left + start
-                    second = v * width + left + start + shift
-                    squared_distances(planes, first, second, width, side, stop - start, sums, line)
-                index = (v - top) * window + shift + radius
-                for c in range(columns.size):
-                    x = columns[c] - left
-                    distances[c, index] = line[x - start] if start <= x < stop else FAR
+        for index in range(len(offsets)):
+            v, shift = y + offsets[index, 0], offsets[index, 1]
+            start = max(0, -shift - left)  # columns left + x whose shifted patch is in the picture:
+            stop = min(span, width - side + 1 - shift - left)  # start <= x < stop
+            if v < 0 or v > height - side:
+                stop = start
+            if stop > start:
+                first = y * width + left + start
+                second = v * width + left + start + shift
+                squared_distances(flat, channels, height * width, first, second, width, side, stop - start, sums, line)
+            for c in range(columns.size):
+                x = np.uint64(columns[c] - left - start)
+                distances[c, index] = line[x] if x < np.uint64(max(stop - start, 0)) else FAR
+            if v == y and shift == 0:
+                distances[:, index] = NEAREST
         for c in range(columns.size):
-            distances[c, (y - top) * window + radius] = NEAREST
-            smallest(bits[c, : (bottom - top + 1) * window], nearest.size, nearest)
+            smallest(bits[c], nearest.size, nearest)
+            corner = y * width + columns[c]
             for k in range(nearest.size):
-                v, shift = divmod(nearest[k], window)
-                groups[r * columns.size + c, k] = (top + v) * width + columns[c] + shift - radius
+                groups[r * columns.size + c, k] = corner + offsets[nearest[k], 0] * width + offsets[nearest[k], 1]
+
+
+@compiled()
+def up_to(count, step):
+    """The next multiple of the step."""
+    return (count + step - 1) // step * step
+
+
+@compiled()
+def padded(picture):
+    """A flat copy of an array and 16 zeros, for operations on more than is wanted."""
+    flat = np.zeros(picture.size + LANES, np.float32)
+    flat[: picture.size] = picture.ravel()
+    return flat
+
+
+@compiled()
+def add_flat(flat, picture):
+    """Add what `padded` made a flat copy of to a picture."""
+    height, width = picture.shape
+    for y in range(height):
+        for x in range(width):
+            picture[y, x] += flat[y * width + x]
+
+
+@compiled()
+def add_at(flat, corners, weight):
+    """Add the weight to a flat picture at each corner."""
+    for k in range(corners.size):
+        flat[np.uint64(corners[k])] += weight
 
 
 @compiled(fastmath=FAST)
-def gather(flat, width, side, corners, first, patches):
-    """Copy the patches at `corners` into the columns of `patches`, from row `first` on."""
-    for i in range(side):
+def patch_differences(first, second, side):
+    """The squared difference of the patches of two pictures at each corner, (h, w); no patch begins where it is 0."""
+    height, width = first.shape
+    squares = (first - second) ** 2
+    columns = np.zeros((height, width), np.float32)
+    sums = np.zeros((height, width), np.float32)
+    for y in range(height - side + 1):
+        for i in range(side):
+            for x in range(width):
+                columns[y, x] += squares[y + i, x]
         for j in range(side):
-            row = first + i * side + j
-            offset = i * width + j
-            for k in range(corners.size):
-                patches[row, k] = flat[np.uint64(corners[k] + offset)]
+            for x in range(width - side + 1):
+                sums[y, x] += columns[y, x + j]
+    return sums
 
 
 @compiled(fastmath=FAST)
-def scatter(patches, weight, width, side, corners, flat):
-    """Add weight times the columns of `patches` to the flat picture, each at its corner."""
-    for i in range(side):
-        for j in range(side):
-            row = i * side + j
-            offset = i * width + j
-            for k in range(corners.size):
-                flat[np.uint64(corners[k] + offset)] += weight * patches[row, k]
-
-
-@compiled(fastmath=FAST)
-def squared_difference(first, second, width, side, corners):
-    """Sum of the squared differences of two flat pictures over the patches at `corners`."""
+def group_mean(flat, corners):
+    """The mean of the numbers of a flat picture at the corners."""
     total = np.float32(0)
-    for i in range(side):
-        for j in range(side):
-            offset = i * width + j
-            for k in range(corners.size):
-                place = np.uint64(corners[k] + offset)
-                difference = first[place] - second[place]
-                total += difference * difference
-    return total
+    for k in range(corners.size):
+        total += flat[np.uint64(corners[k])]
+    return total / np.float32(corners.size)
 
 
-@compiled(fastmath=FAST)
-def add_rows(out, first, second, rows, top, width, start, stop, first_factors, second_factors):
-    """Add combinations of four rows, `width` apart from `top` on, to the two rows of `out` at first and second.
+@compiled()
+def gather(flat, width, side, corners, patches):
+    """Copy the patches at `corners` into the rows of `patches` (K + 1 or more, pitch), zero up to now behind them.
 
-    The core of all products below: four rows are read once for eight multiplications. Columns start to stop.
+    flat: see `padded`.
     """
-    a0, a1, a2, a3 = first_factors
-    b0, b1, b2, b3 = second_factors
-    o = np.uint64(first)
-    p = np.uint64(second)
-    r0 = np.uint64(top)
-    r1 = np.uint64(top + width)
-    r2 = np.uint64(top + 2 * width)
-    r3 = np.uint64(top + 3 * width)
-    for j in range(start, stop):
-        u = np.uint64(j)
-        x0, x1, x2, x3 = rows[r0 + u], rows[r1 + u], rows[r2 + u], rows[r3 + u]
-        out[o + u] += (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
-        out[p + u] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
+    pitch = patches.shape[1]
+    rows = patches.ravel()
+    zeros = np.uint64(flat.size - LANES)
+    for k in range(corners.size):
+        first, corner = k * pitch, np.int64(corners[k])
+        for i in range(side):
+            for j in range(0, side, SHORT):
+                copy_vector(rows, np.uint64(first + i * side + j), flat, np.uint64(corner + i * width + j))
+        copy_vector(rows, np.uint64(first + side * side), flat, zeros)
+    copy_vector(rows, np.uint64(corners.size * pitch), flat, zeros)
 
 
-@compiled(fastmath=FAST)
-def multiply(left, first, rows, out):
-    """out = left[:, first : first + len(out)]' @ rows; `rows` are a multiple of 4, those of `out` of 2."""
-    inner, width = rows.shape
-    flat_out, flat_rows = out.ravel(), rows.ravel()
-    for i in range(0, out.shape[0], 2):
-        for j in range(2 * width):
-            flat_out[i * width + j] = 0
-        c = first + i
-        for s in range(0, inner, 4):
-            a = left[s, c], left[s + 1, c], left[s + 2, c], left[s + 3, c]
-            b = left[s, c + 1], left[s + 1, c + 1], left[s + 2, c + 1], left[s + 3, c + 1]
-            add_rows(flat_out, i * width, (i + 1) * width, flat_rows, s * width, width, 0, width, a, b)
+@compiled()
+def scatter(patches, weight, width, side, corners, flat):
+    """Add weight times the rows of `patches` to the flat picture, see `padded`, each at its corner."""
+    pitch = patches.shape[1]
+    rows = patches.ravel()
+    for k in range(corners.size):
+        first, corner = k * pitch, np.int64(corners[k])
+        for i in range(side):
+            for j in range(0, side, SHORT):
+                place, start = np.uint64(corner + i * width + j), np.uint64(first + i * side + j)
+                add_vector(flat, place, rows, start, weight, np.uint64(min(side - j, SHORT)))
 
 
-@compiled(fastmath=FAST)
-def inner_products(left, right, upper, out):
-    """Fill out[i, j] with the product of left[i] and right[j], where `upper` only for j >= i; all are multiples of 4.
+@compiled()
+def multiply(left, right, first, rows, inner, out):
+    """out[:rows] = left[:rows, :inner] @ right[:inner, first:]; rows: a multiple of 4; first, widths: of 16."""
+    columns, step, width = out.shape[1], left.shape[1], right.shape[1]
+    flat_out, flat_left, flat_right = out.ravel(), left.ravel(), right.ravel()
+    for i in range(0, rows, ROWS):
+        place, corner = i * columns, i * step
+        multiply_block(
+            flat_out, place, columns, flat_left, corner, step, 1, flat_right, first, width, inner, columns, False
+        )
 
-    Eight products at a time, while the rows are in the registers.
+
+@compiled()
+def cross_products(left, right, first, upper, out):
+    """out[i, first + j] = the product of the columns i of left (K, p) and j of right (K, q), i < len(out), j < q.
+
+    The rows of `out` are a multiple of 4, p and q of 16. upper: of those below the diagonal, i > j, not all are filled.
     """
-    count, width = right.shape
-    flat_left, flat = left.ravel(), right.ravel()
-    for i in range(0, out.shape[0], 2):
-        p0 = np.uint64(i * width)
-        p1 = np.uint64((i + 1) * width)
-        for j in range(i // 4 * 4 if upper else 0, count, 4):
-            r0 = np.uint64(j * width)
-            r1 = np.uint64((j + 1) * width)
-            r2 = np.uint64((j + 2) * width)
-            r3 = np.uint64((j + 3) * width)
-            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = np.float32(0)
-            for k in range(width):
-                u = np.uint64(k)
-                x, y = flat_left[p0 + u], flat_left[p1 + u]
-                a0 += x * flat[r0 + u]
-                a1 += x * flat[r1 + u]
-                a2 += x * flat[r2 + u]
-                a3 += x * flat[r3 + u]
-                b0 += y * flat[r0 + u]
-                b1 += y * flat[r1 + u]
-                b2 += y * flat[r2 + u]
-                b3 += y * flat[r3 + u]
-            out[i, j], out[i, j + 1], out[i, j + 2], out[i, j + 3] = a0, a1, a2, a3
-            out[i + 1, j], out[i + 1, j + 1], out[i + 1, j + 2], out[i + 1, j + 3] = b0, b1, b2, b3
+    inner, step = left.shape
+    columns, width = right.shape[1], out.shape[1]
+    flat_out, flat_left, flat_right = out.ravel(), left.ravel(), right.ravel()
+    for i in range(0, len(out), ROWS):
+        j = i // LANES * LANES if upper else 0
+        place = i * width + first + j
+        multiply_block(flat_out, place, width, flat_left, i, 1, step, flat_right, j, columns, inner, columns - j, False)
 
 
 @compiled(fastmath=FAST)
-def eliminate(system, rows):
-    """Turn rows (m, K) into L^-1 rows, in place, of system = L D L', L unit lower triangular; D becomes its diagonal.
+def invert_corner(system, c, inverse):
+    """Fill `inverse` (4, 4) with U'^-1, where U'U is the symmetric matrix in rows and columns c to c + 3 of the system.
 
-    system: (m, m), symmetric and positive definite, m a multiple of 4, used up. Gaussian elimination without pivoting,
-    four rows at a time; only the upper half is read: by symmetry row i is rid of column b by S[b, i] / S[b, b] times
-    row b.
+    Its upper half is read.
     """
-    m, width = rows.shape
-    flat, flat_rows = system.ravel(), rows.ravel()
-    for c in range(0, m, 4):
-        for a in range(c, c + 4):
-            for b in range(c, a):
-                factor = system[b, a] / system[b, b]
-                for j in range(a, m):
-                    system[a, j] -= factor * system[b, j]
-                for j in range(width):
-                    rows[a, j] -= factor * rows[b, j]
-        r0, r1 = np.float32(-1) / system[c, c], np.float32(-1) / system[c + 1, c + 1]
-        r2, r3 = np.float32(-1) / system[c + 2, c + 2], np.float32(-1) / system[c + 3, c + 3]
-        for i in range(c + 4, m, 2):
-            k = i + 1
-            upper = system[c, i] * r0, system[c + 1, i] * r1, system[c + 2, i] * r2, system[c + 3, i] * r3
-            lower = system[c, k] * r0, system[c + 1, k] * r1, system[c + 2, k] * r2, system[c + 3, k] * r3
-            add_rows(flat, i * m, k * m, flat, c * m, m, i, m, upper, lower)
-            add_rows(flat_rows, i * width, k * width, flat_rows, c * width, width, 0, width, upper, lower)
+    for i in range(ROWS):
+        for j in range(ROWS):
+            inverse[i, j] = system[c + j, c + i] if j <= i else np.float32(0)
+    for a in range(ROWS):  # U', row by row
+        for b in range(a + 1):
+            for k in range(b):
+                inverse[a, b] -= inverse[a, k] * inverse[b, k]
+            inverse[a, b] = np.sqrt(inverse[a, a]) if a == b else inverse[a, b] / inverse[b, b]
+    for a in range(ROWS):  # its inverse, column by column from the left in each row
+        scale = np.float32(1) / inverse[a, a]
+        for b in range(a):
+            total = np.float32(0)
+            for k in range(b, a):
+                total += inverse[a, k] * inverse[k, b]
+            inverse[a, b] = -scale * total
+        inverse[a, a] = scale
 
 
 @compiled(fastmath=FAST)
-def combine(pilot, current, system, products, out):
-    """out = Y P' S^-1 P of P, the pilot, and Y, current: (m, K); S the system (m, m). P becomes L^-1 P, S is used up.
+def solve(system, first, inverses):
+    """Turn [S | R], (m, first + q), into [U | S^-1 R], S = U'U symmetric and positive definite, in place.
 
-    With S = L D L' this is (Y Z') D^-1 Z, Z = L^-1 P. products: (m, m) is scratch.
+    Of S, (m, m), the upper half is read. m is a multiple of 4, first >= m and q of 16. inverses: (m / 4, 4, 4) scratch.
+    Cholesky's method, four rows at a time: rows are rid of those above them, turned by U'^-1 of their own four columns,
+    and backwards in the same way.
     """
-    eliminate(system, pilot)
-    inner_products(pilot, current, False, products)
-    for i in range(len(products)):
-        reciprocal = np.float32(1) / system[i, i]
-        for j in range(len(products)):
-            products[i, j] *= reciprocal
-    multiply(products, 0, pilot, out)
+    m, width = system.shape
+    flat, turns = system.ravel(), inverses.ravel()
+    for c in range(0, m, ROWS):
+        start = c // LANES * LANES
+        place, count = c * width + start, width - start
+        if c:
+            multiply_block(flat, place, width, flat, c, 1, width, flat, start, width, c, count, True)
+        invert_corner(system, c, inverses[c // ROWS])
+        turn = c // ROWS * ROWS * ROWS
+        multiply_block(flat, place, width, turns, turn, ROWS, 1, flat, place, width, ROWS, count, False)
+    for c in range(m - ROWS, -1, -ROWS):
+        place, below, left = c * width + first, c + ROWS, c * width + c + ROWS
+        if below < m:
+            start = below * width + first
+            multiply_block(flat, place, width, flat, left, width, 1, flat, start, width, m - below, width - first, True)
+        turn = c // ROWS * ROWS * ROWS
+        multiply_block(flat, place, width, turns, turn, 1, ROWS, flat, place, width, ROWS, width - first, False)
 
 
 @compiled(fastmath=FAST)
-def haar(rows, steps):
-    """Orthonormal sums and differences of rows that are a step apart, in place; backwards its own inverse."""
+def haar(rows, size, steps):
+    """Orthonormal sums and differences of the first rows, those a step apart, in place; backwards its own inverse."""
     half = np.float32(0.5**0.5)
     for step in steps:
-        for k in range(0, rows.shape[0], 2 * step):
+        for k in range(0, size, 2 * step):
             for j in range(rows.shape[1]):
                 a, b = rows[k, j], rows[k + step, j]
                 rows[k, j] = (a + b) * half
@@ -302,25 +313,24 @@ def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds
     noisy: (h, w) float32; factors: (h, w), by what the noise of the patch at a corner is stronger, or (0, 0) where it
     is the same everywhere; groups: (G, K) int32, K a power of two above 1; forward (n, m), backward (m, n): patches as
     rows to codes and back, code 0 the patch mean, whose group mean is always kept; thresholds: (m,). n and m are
-    multiples of 4: what is beyond the pixels of a patch is zero.
+    multiples of 16: what is beyond the pixels of a patch is zero.
     Adds the patches to `total` (h, w), weighted by 1 / (coefficients kept times the power of the group's noise), and
     the weights to `weights` at the corners.
     """
-    width = noisy.shape[1]
-    flat_noisy, flat_total, flat_weights = noisy.ravel(), total.ravel(), weights.ravel()
-    flat_factors = factors.ravel()
-    size = groups.shape[1]
+    width, size = noisy.shape[1], groups.shape[1]
+    flat_noisy, flat_factors, flat_weights = padded(noisy), factors.ravel(), weights.ravel()
+    flat_total = np.zeros_like(flat_noisy)
     steps = 2 ** np.arange(round(np.log2(size)))
-    patches = np.zeros((forward.shape[0], size), np.float32)
-    codes = np.empty((size, thresholds.size), np.float32)
-    estimates = np.empty((size, forward.shape[0]), np.float32)
+    rows = up_to(size, ROWS)
+    patches = np.zeros((rows + 1, backward.shape[1]), np.float32)
+    codes = np.zeros((rows, thresholds.size), np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
         power = group_power(flat_factors, corners)
         factor = np.sqrt(power)
-        gather(flat_noisy, width, side, corners, 0, patches)
-        multiply(patches, 0, forward, codes)
-        haar(codes, steps)
+        gather(flat_noisy, width, side, corners, patches)
+        multiply(patches, forward, 0, rows, side * side, codes)
+        haar(codes, size, steps)
         mean = codes[0, 0]
         codes[0, 0] = 0
         kept = 1
@@ -330,43 +340,95 @@ def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds
                 kept += keep
                 codes[k, j] = codes[k, j] if keep else np.float32(0)
         codes[0, 0] = mean
-        haar(codes, steps[::-1])
-        multiply(codes.T, 0, backward, estimates)
+        haar(codes, size, steps[::-1])
+        multiply(codes, backward, 0, rows, thresholds.size, patches)
         weight = np.float32(1) / (np.float32(kept) * power)
-        scatter(estimates.T, weight, width, side, corners, flat_total)
-        for k in range(size):
-            flat_weights[corners[k]] += weight
+        scatter(patches, weight, width, side, corners, flat_total)
+        add_at(flat_weights, corners, weight)
+    add_flat(flat_total, total)
 
 
 @compiled(fastmath=FAST)
-def subtract_means(rows, means):
-    """Subtract from each row its mean, in place, and leave it in `means`."""
-    for j in range(rows.shape[0]):
-        total = np.float32(0)
-        for k in range(rows.shape[1]):
-            total += rows[j, k]
-        means[j] = total / np.float32(rows.shape[1])
-        for k in range(rows.shape[1]):
-            rows[j, k] -= means[j]
+def gather_deviations(picture, width, side, corners, unit, patches, means):
+    """Gather the patches at the corners, without their mean, which is left in `means`, and in this unit."""
+    gather(picture, width, side, corners, patches)
+    flat, pitch = patches.ravel(), means.size
+    share = np.full(1, np.float32(1) / np.float32(corners.size))
+    multiply_block(means, 0, 0, share, 0, 0, 0, flat, 0, pitch, corners.size, pitch, False)
+    factor = np.float32(1) / unit
+    for k in range(corners.size):
+        first = np.uint64(k * pitch)
+        for j in range(pitch):
+            place = first + np.uint64(j)
+            flat[place] = (flat[place] - means[j]) * factor
+
+
+@compiled(fastmath=FAST)
+def divide_rows(patches, units):
+    """Divide the first rows by a number each."""
+    flat, pitch = patches.ravel(), patches.shape[1]
+    for k in range(units.size):
+        first, factor = np.uint64(k * pitch), np.float32(1) / units[k]
+        for j in range(pitch):
+            flat[first + np.uint64(j)] *= factor
+
+
+@compiled(fastmath=FAST)
+def inner_product(first, second, count):
+    """The sum of the products of two flat arrays, up to a number."""
+    total = np.float32(0)
+    for j in range(count):
+        total += first[np.uint64(j)] * second[np.uint64(j)]
+    return total
+
+
+@compiled(fastmath=FAST)
+def combine(pilots, currents, penalty, n, system, inverses, out):
+    """out = P (P' P + penalty I)^-1 P' Y of P, the pilot's patches as rows (K, pitch), and Y, those of current.
+
+    n: the numbers of a patch; K a multiple of 4. system: (m, 2 pitch) and inverses: (m / 4, 4, 4) are scratch.
+    """
+    pitch = pilots.shape[1]
+    cross_products(pilots, pilots, 0, True, system)
+    cross_products(pilots, currents, pitch, False, system)
+    for j in range(len(system)):
+        system[j, j] += penalty
+    solve(system, pitch, inverses)
+    multiply(pilots, system, pitch, len(pilots), n, out)
 
 
 @compiled(fastmath=FAST)
 def damp_mean(means, n, noise):
-    """Fill means[:n] with the mean patch below it, means[m : m + n], its noise damped by what means[:n] tells of it.
+    """Fill means[0, :n] with the mean patch below it, means[1, :n], its noise damped by what means[0, :n] tells of it.
 
-    means: (2 m,), the group means of pilot and current. With e the squared deviations of the pilot's from its own mean,
-    those of current's are multiplied by e / (e + noise); noise 0 leaves them as they are.
+    means: the group means of pilot and current. With e the squared deviations of the pilot's from its own mean, those
+    of current's are multiplied by e / (e + noise); noise 0 leaves them as they are.
     """
-    m = means.size // 2
     pilot_mean, mean, e = np.float32(0), np.float32(0), np.float32(0)
     for j in range(n):
-        pilot_mean += means[j] / np.float32(n)
-        mean += means[m + j] / np.float32(n)
+        pilot_mean += means[0, j] / np.float32(n)
+        mean += means[1, j] / np.float32(n)
     for j in range(n):
-        e += (means[j] - pilot_mean) ** 2
+        e += (means[0, j] - pilot_mean) ** 2
     damping = e / (e + noise) if noise > 0 else np.float32(1)
     for j in range(n):
-        means[j] = mean + damping * (means[m + j] - mean)
+        means[0, j] = mean + damping * (means[1, j] - mean)
+
+
+@compiled(fastmath=FAST)
+def finish_patches(denoised, own, units, means, kept):
+    """Add the means, (2, pitch), to the first rows of denoised and of current, each row in a unit of its own.
+
+    And turn those of current into the denoised ones with the noise that is kept.
+    """
+    flat, noisy, pitch = denoised.ravel(), own.ravel(), means.shape[1]
+    for k in range(units.size):
+        first, unit = np.uint64(k * pitch), units[k]
+        for column in range(pitch):
+            j = first + np.uint64(column)
+            estimate = unit * flat[j] + means[0, column]
+            flat[j] = estimate
+            noisy[j] = estimate + kept * (unit * noisy[j] + means[1, column] - estimate)
 
 
 @compiled(fastmath=FAST)
@@ -380,64 +442,56 @@ def ridge_groups(
     current as columns (n, K), without their group means, the denoised patches are
         Y P' (P P' + c n (t sigma)^2 I)^-1 P  +  the group mean of current,
     with c the first strength, above 1 where the pilot has noise of its own. The noise of the group mean counts with the
-    second strength, see `damp_mean`: it has 1 / K of the patches' power.
+    second strength, see `damp_mean`: it has 1 / K of the patches' power. Where P P' has a trace below the third times
+    the penalty, only the group mean is kept: the rest would be damped to little.
     factors: (h, w), by what the noise of the patch at a corner is stronger, or (0, 0): with D their squares,
         Y D^-1 P' (P D^-1 P' + c n (t sigma)^2 I)^-1 P.
-    whitening: V' (m, m), P is then V P, or (0, 0). m is n or the next multiple of 4.
-    Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, both with the weight
-    1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known best; and the weights to
-    `weights` at the corners.
+    whitening: V' (n or more, pitch), P is then V P, or (0, 0); pitch: n or the next multiple of 16.
+    Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, (0, 0) where that is not
+    wanted, both with the weight 1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known
+    best; and the weights to `weights` at the corners.
     """
-    width = current.shape[1]
-    flat_noisy, flat_current, flat_pilot = noisy.ravel(), current.ravel(), pilot.ravel()
-    flat_estimate, flat_remaining, flat_weights = estimate.ravel(), remaining.ravel(), weights.ravel()
-    flat_factors = factors.ravel()
-    n = side * side
-    m = (n + 3) // 4 * 4  # rows n to m are zeros
-    size = groups.shape[1]
-    patches = np.zeros((2 * m, size), np.float32)  # P above Y
-    means = np.empty(2 * m, np.float32)
-    system, products = np.empty((m, m), np.float32), np.empty((m, m), np.float32)
-    clean = np.empty((m, size), np.float32)
-    weighted = np.empty((2 * m, size), np.float32) if flat_factors.size else patches
+    width, size = current.shape[1], groups.shape[1]
+    flat_current, flat_pilot, flat_factors = padded(current), padded(pilot), factors.ravel()
+    removals = patch_differences(noisy, current, side).ravel()
+    flat_estimate, flat_remaining = np.zeros_like(flat_current), np.zeros_like(flat_current)
+    flat_weights, n = weights.ravel(), side * side
+    rows, m, pitch = up_to(size, ROWS), up_to(n, ROWS), up_to(n, LANES)
+    pilots, currents = np.zeros((rows + 1, pitch), np.float32), np.zeros((rows + 1, pitch), np.float32)
+    denoised = np.zeros((rows + 1, pitch), np.float32)
+    means = np.empty((2, pitch), np.float32)
+    units = np.ones(size, np.float32)  # what a patch's numbers are in
+    system, inverses = np.empty((m, 2 * pitch), np.float32), np.empty((m // ROWS, ROWS, ROWS), np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
-        gather(flat_pilot, width, side, corners, 0, patches)
-        gather(flat_current, width, side, corners, m, patches)
-        subtract_means(patches, means)
+        gather_deviations(flat_pilot, width, side, corners, np.float32(1), pilots, means[0])
+        gather_deviations(flat_current, width, side, corners, np.float32(1), currents, means[1])
         power = group_power(flat_factors, corners)
         deviation = sigma * np.sqrt(power)
-        removed = squared_difference(flat_noisy, flat_current, width, side, corners) / np.float32(n * size)
-        t = max(np.float32(1) - np.sqrt(removed) / deviation, noise_kept + LEAST_NOISE)
+        removed = np.sqrt(group_mean(removals, corners) / np.float32(n))
+        t = max(np.float32(1) - removed / deviation, noise_kept + LEAST_NOISE)
         if whitening.size:
-            multiply(whitening, 0, patches[:m], clean)
-            patches[:m] = clean
+            multiply(pilots, whitening, 0, rows, n, denoised)
+            pilots, denoised = denoised, pilots
         if flat_factors.size:
-            for k in range(size):
-                weight = np.sqrt(power) / flat_factors[corners[k]]
-                for j in range(m):
-                    weighted[j, k] = weight * patches[j, k]
-                    weighted[m + j, k] = weight * weight * patches[m + j, k]
-        inner_products(weighted[:m], weighted[:m], True, system)
-        trace = np.float32(0)
-        for j in range(m):
-            trace += system[j, j]
+            units[:] = flat_factors[corners] / np.sqrt(power)
+            divide_rows(pilots, units)
+            divide_rows(currents, units)
+        trace = inner_product(pilots.ravel(), pilots.ravel(), size * pitch)
         power = np.float32(n) * (t * deviation) ** 2
         penalty = max(strength[0] * power, LEAST_RIDGE * trace)
-        for j in range(m):
-            system[j, j] += penalty
+        denoised[:] = 0
+        if trace > strength[2] * penalty:
+            combine(pilots[:rows], currents[:rows], penalty, n, system, inverses, denoised)
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
-        combine(patches[:m], weighted[m:], system, products, clean)
         damp_mean(means, n, strength[1] * power / np.float32(size))
-        kept = noise_kept / t
-        for j in range(n):
-            for k in range(size):
-                clean[j, k] += means[j]
-                patches[j, k] = clean[j, k] + kept * (patches[m + j, k] + means[m + j] - clean[j, k])
-        scatter(clean, share, width, side, corners, flat_estimate)
-        scatter(patches, share, width, side, corners, flat_remaining)
-        for k in range(size):
-            flat_weights[corners[k]] += share
+        finish_patches(denoised, currents, units, means, noise_kept / t)
+        scatter(denoised, share, width, side, corners, flat_estimate)
+        if remaining.size:
+            scatter(currents, share, width, side, corners, flat_remaining)
+        add_at(flat_weights, corners, share)
+    add_flat(flat_estimate, estimate)
+    add_flat(flat_remaining, remaining)
 
 
 @compiled(fastmath=FAST)
@@ -469,84 +523,51 @@ def turn(rows, p, q, cosine, sine):
 
 
 @compiled(fastmath=FAST)
-def colour_moments(patches, m, moments):
-    """Fill moments[p, q] with the products of the first m rows of channels p and q, summed."""
+def colour_moments(patches, count, moments):
+    """Fill moments[p, q] with the products of the first numbers of channels p and q, summed."""
     for p in range(3):
         for q in range(p, 3):
-            total = np.float32(0)
-            for j in range(m):
-                for k in range(patches.shape[2]):
-                    total += patches[p, j, k] * patches[q, j, k]
-            moments[p, q] = total
-            moments[q, p] = total
+            moments[p, q] = inner_product(patches[p].ravel(), patches[q].ravel(), count)
+            moments[q, p] = moments[p, q]
 
 
 @compiled(fastmath=FAST)
-def gather_colours(noisy, current, pilot, corners, side, sigmas, patches, means, shares):
-    """Gather the patches of pilot and current of each channel, in units of its noise, without their group means.
-
-    patches: (3, 2 m, K); means: (3, 2 m); shares: (3,), of the noise that is still in current, at least what is there.
-    """
-    m = patches.shape[1] // 2
-    width = current.shape[2]
-    count = np.float32(side * side * corners.size)
-    for c in range(3):
-        gather(pilot[c].ravel(), width, side, corners, 0, patches[c])
-        gather(current[c].ravel(), width, side, corners, m, patches[c])
-        subtract_means(patches[c], means[c])
-        removed = squared_difference(noisy[c].ravel(), current[c].ravel(), width, side, corners) / count
-        shares[c] = max(np.float32(1) - np.sqrt(removed) / sigmas[c], shares[c])
-        unit = np.float32(1) / sigmas[c]
-        for j in range(2 * m):
-            for k in range(corners.size):
-                patches[c, j, k] *= unit
+def turn_colours(patches, axes, turned):
+    """turned[:, i] = the patches of three channels, (2, 3, K, pitch), along the column i of the axes (3, 3)."""
+    count = turned[0, 0].size
+    for kind in range(2):
+        a, b, c = patches[kind, 0].ravel(), patches[kind, 1].ravel(), patches[kind, 2].ravel()
+        for i in range(3):
+            out = turned[kind, i].ravel()
+            p, q, r = np.float32(axes[0, i]), np.float32(axes[1, i]), np.float32(axes[2, i])
+            for place in range(count):
+                j = np.uint64(place)
+                out[j] = p * a[j] + q * b[j] + r * c[j]
 
 
 @compiled(fastmath=FAST)
-def combine_axis(patches, axis, penalty, n, turned, system, products, combined, colours):
-    """Add to `colours` (3, m, K) Y P' (P P' + penalty I)^-1 P of the patches (3, 2 m, K) along an axis (3,).
+def finish_colour(combined, axes, channel, size, sigma, means, kept, patches, own):
+    """Fill `patches` with the denoised patches of a channel, and turn `own` into the same with the noise that is kept.
 
-    turned: (2 m, K), system and products: (m, m), and combined: (m, K) are scratch.
+    The first `size` rows of each.
+    combined: (3, K, pitch), denoised along each axis; own: the patches of current; both in units of sigma and without
+    their means, (2, pitch), denoised and current.
     """
-    a, b, c = np.float32(axis[0]), np.float32(axis[1]), np.float32(axis[2])
-    for j in range(turned.shape[0]):
-        for k in range(turned.shape[1]):
-            turned[j, k] = a * patches[0, j, k] + b * patches[1, j, k] + c * patches[2, j, k]
-    m = combined.shape[0]
-    inner_products(turned[:m], turned[:m], True, system)
-    for j in range(m):
-        system[j, j] += penalty
-    combine(turned[:m], turned[m:], system, products, combined)
-    for j in range(n):
-        for k in range(turned.shape[1]):
-            colours[0, j, k] += a * combined[j, k]
-            colours[1, j, k] += b * combined[j, k]
-            colours[2, j, k] += c * combined[j, k]
-
-
-@compiled(fastmath=FAST)
-def scatter_colours(
-    colours, patches, means, mean_noise, shares, sigmas, noise_kept, weight, side, corners, estimate, remaining
-):
-    """Add the denoised patches of all channels, and the same with the noise that is kept; the arrays are used up.
-
-    mean_noise: what the noise of the group means counts. remaining: (3, h, w), or (0, h, w) where no noise is kept.
-    """
-    m = colours.shape[1]
-    width = estimate.shape[2]
-    for channel in range(3):
-        sigma, kept = sigmas[channel], noise_kept / shares[channel]
-        clean, own = colours[channel], patches[channel]
-        noise = mean_noise * np.float32(side * side) * (shares[channel] * sigma) ** 2 / np.float32(corners.size)
-        damp_mean(means[channel], side * side, noise)
-        for j in range(side * side):
-            mean, own_mean = means[channel, j], means[channel, m + j]
-            for k in range(corners.size):
-                clean[j, k] = sigma * clean[j, k] + mean
-                own[j, k] = clean[j, k] + kept * (sigma * own[m + j, k] + own_mean - clean[j, k])
-        scatter(clean, weight, width, side, corners, estimate[channel].ravel())
-        if len(remaining):
-            scatter(own, weight, width, side, corners, remaining[channel].ravel())
+    pitch = combined.shape[2]
+    first, second, third = combined[0].ravel(), combined[1].ravel(), combined[2].ravel()
+    denoised, noisy = patches.ravel(), own.ravel()
+    p, q, r = (
+        sigma * np.float32(axes[channel, 0]),
+        sigma * np.float32(axes[channel, 1]),
+        sigma * np.float32(axes[channel, 2]),
+    )
+    for k in range(size):
+        start = np.uint64(k * pitch)
+        for column in range(pitch):
+            j = start + np.uint64(column)
+            estimate = p * first[j] + q * second[j] + r * third[j] + means[0, column]
+            denoised[j] = estimate
+            noisy[j] = estimate + kept * (sigma * noisy[j] + means[1, column] - estimate)
 
 
 @compiled(fastmath=FAST)
@@ -555,29 +576,36 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
 
     noisy, current, pilot, estimate, remaining: (3, h, w) float32, remaining (0, h, w) where it is not wanted;
     sigmas: (3,); strength: as there. In units of the noise the channels are turned to the principal axes of the pilot's
-    patches, worked on one by one, and turned back. Where P P' has a trace below FAINT times the penalty, only the group
-    mean is kept: it would be damped to nearly nothing.
+    patches, worked on one by one, and turned back.
     All channels have the weight 1 / sqrt(1 + r), r the mean over the axes.
     """
-    n = side * side
-    m = (n + 3) // 4 * 4
-    size = groups.shape[1]
-    patches = np.zeros((3, 2 * m, size), np.float32)
-    means = np.empty((3, 2 * m), np.float32)
+    _, height, width = current.shape
+    size, n = groups.shape[1], side * side
+    rows, m, pitch = up_to(size, ROWS), up_to(n, ROWS), up_to(n, LANES)
+    flat = np.zeros((4, 3, height * width + LANES), np.float32)  # pilot, current, and the sums
+    removals = np.empty((3, height * width), np.float32)
+    for c in range(3):
+        removals[c] = patch_differences(noisy[c], current[c], side).ravel()
+        flat[0, c] = padded(pilot[c])
+        flat[1, c] = padded(current[c])
+    flat_weights = weights.ravel()
+    patches = np.zeros((2, 3, rows + 1, pitch), np.float32)  # of pilot and current
+    turned, combined = np.empty((2, 3, rows, pitch), np.float32), np.empty((3, rows, pitch), np.float32)
+    denoised = np.empty((rows + 1, pitch), np.float32)
+    means = np.zeros((3, 2, pitch), np.float32)
     shares = np.empty(3, np.float32)
     moments, axes = np.empty((3, 3)), np.empty((3, 3))
-    turned = np.empty((2 * m, size), np.float32)
-    system, products = np.empty((m, m), np.float32), np.empty((m, m), np.float32)
-    combined = np.empty((m, size), np.float32)
-    colours = np.empty((3, m, size), np.float32)
-    flat_weights = weights.ravel()
+    system, inverses = np.empty((m, 2 * pitch), np.float32), np.empty((m // ROWS, ROWS, ROWS), np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
-        shares[:] = noise_kept + LEAST_NOISE
-        gather_colours(noisy, current, pilot, corners, side, sigmas, patches, means, shares)
-        colour_moments(patches, m, moments)
+        for c in range(3):
+            for kind in range(2):
+                gather_deviations(flat[kind, c], width, side, corners, sigmas[c], patches[kind, c], means[c, kind])
+            removed = group_mean(removals[c], corners) / np.float32(n)
+            shares[c] = max(np.float32(1) - np.sqrt(removed) / sigmas[c], noise_kept + LEAST_NOISE)
+        colour_moments(patches[0], size * pitch, moments)
         principal_axes(moments, axes)
-        colours[:] = 0
+        turn_colours(patches, axes, turned)
         excess = np.float32(0)
         for i in range(3):
             power = np.float32(0)
@@ -586,10 +614,20 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
             trace = np.float32(moments[i, i])
             penalty = max(strength[0] * np.float32(n) * power, LEAST_RIDGE * trace)
             excess += trace / (np.float32(3 * n) * penalty)
-            if trace > FAINT * penalty:
-                combine_axis(patches, axes[:, i], penalty, n, turned, system, products, combined, colours)
+            if trace > strength[2] * penalty:
+                combine(turned[0, i], turned[1, i], penalty, n, system, inverses, combined[i])
+            else:
+                combined[i] = 0
         weight = np.float32(1) / np.sqrt(np.float32(1) + excess)
-        known = means, strength[1], shares, sigmas, noise_kept, weight, side, corners
-        scatter_colours(colours, patches, *known, estimate, remaining)
-        for k in range(size):
-            flat_weights[corners[k]] += weight
+        for c in range(3):
+            damp_mean(means[c], n, strength[1] * np.float32(n) * (shares[c] * sigmas[c]) ** 2 / np.float32(size))
+            own = patches[1, c]
+            finish_colour(combined, axes, c, size, sigmas[c], means[c], noise_kept / shares[c], denoised, own)
+            scatter(denoised, weight, width, side, corners, flat[2, c])
+            if len(remaining):
+                scatter(own, weight, width, side, corners, flat[3, c])
+        add_at(flat_weights, corners, weight)
+    for c in range(3):
+        add_flat(flat[2, c], estimate[c])
+        if len(remaining):
+            add_flat(flat[3, c], remaining[c])

@@ -28,6 +28,7 @@ from dstl_cli.base.atomic import atomic_output, remove_stale_temporaries
 
 TRIED = '"version": "0.68.'  # as numba's _version.py says it
 EXTENSIONS = ("_helperlib", "_dynfunc", "core/runtime/_nrt_python")  # numba's C library
+OPERATIONS = Path(__file__).with_name("vectors.py")  # what kernels may be made of, beside their own source
 MARK = b"machine code\n"
 SYMBOL_TABLE, UNDEFINED = 2, 0  # in ELF files: type of a section, and the section of what is to be found elsewhere
 
@@ -114,8 +115,8 @@ class KernelFiles:
         return folder / f"{self.name}.{number}.kernel"
 
     def _checksum(self, signature: str, data: bytes) -> bytes:
-        source = hashlib.sha256(self.source.read_bytes()).hexdigest()
-        made_from = signature, processor(), source, self.name, self.options, compiler_stamp()
+        sources = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (self.source, OPERATIONS)]
+        made_from = signature, processor(), sources, self.name, self.options, compiler_stamp()
         return hashlib.sha256(repr(made_from).encode() + data).digest()
 
 
