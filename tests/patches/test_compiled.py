@@ -80,6 +80,20 @@ def test_what_was_compiled_is_loaded_in_the_next_process(folder: Path, told: lis
     assert kept.stat().st_mtime_ns == before
 
 
+def test_arguments_of_every_type_find_their_own_code(folder: Path) -> None:
+    """Whatever the calls before were of."""
+    twice_and: Callable[[Any], Any] = kernel(folder)
+    whole = np.arange(6).reshape(2, 3)
+    fixed = whole.astype(np.float32)
+    fixed.flags.writeable = False
+    others = [whole.astype(np.float32), fixed, whole.astype(np.float64)]
+    arrays: list[Any] = [whole, whole.T, whole[:, ::2], whole.ravel(), *others]
+    for _ in range(2):
+        assert (twice_and(20), twice_and(20.5), twice_and(np.float32(0.25))) == (41, 42.0, 1.5)
+        for array in arrays:
+            np.testing.assert_array_equal(twice_and(array), 2 * array + 1)
+
+
 def test_other_operations_are_compiled_anew(
     folder: Path, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

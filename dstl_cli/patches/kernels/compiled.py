@@ -7,7 +7,7 @@ a second, most of a short run.
 import contextlib
 import threading
 from collections.abc import Callable
-from functools import cached_property, partial, update_wrapper
+from functools import partial, update_wrapper
 from typing import Any
 
 import numpy as np
@@ -62,27 +62,6 @@ class Kernel:
     def _numba_type_(self) -> Any:
         """What numba asks for where a kernel calls another one."""
         return self.dispatcher._numba_type_
-
-
-def instructions(define: Callable[..., Any]) -> Any:
-    """What kernels call that is written in LLVM's own instructions; define: as numba's `intrinsic` takes it."""
-    return Instructions(define)
-
-
-class Instructions:
-    """The same for numba, which asks for it where it compiles a kernel that calls it."""
-
-    def __init__(self, define: Callable[..., Any]) -> None:
-        self._define = define
-
-    @cached_property
-    def _numba_type_(self) -> Any:
-        from numba.core.registry import cpu_target
-        from numba.extending import intrinsic
-
-        made = intrinsic(self._define)
-        cpu_target.typing_context.refresh()
-        return cpu_target.typing_context.resolve_value_type(made)
 
 
 def _spread_out(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -9,7 +9,8 @@ sums, in memory that stays in the cache. Coefficients that are zero in all of a 
 
 import numpy as np
 
-from dstl_cli.patches.kernels.compiled import compiled, instructions
+from dstl_cli.patches.kernels.compiled import compiled
+from dstl_cli.patches.kernels.vectors import Operation
 
 ZERO, ONE, HALF = np.float32(0), np.float32(1), np.float32(0.5)
 BLOCK = 64  # patches worked on at a time ...
@@ -19,7 +20,7 @@ HALVINGS = 10  # of the range of thresholds: then it is known to a thousandth
 LEAST_GAIN = np.float32(0.005)  # smaller ones count as none
 
 
-@instructions
+@Operation
 def sum_rows(typing_context, matrix, rows, first, terms, columns, out):
     """Fill ROWS rows of `out`, from place `first` of `rows` on: part of `product`, which has the other arguments.
 
