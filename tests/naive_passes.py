@@ -40,15 +40,14 @@ def add_patches(patches: Real, means: Real, weights: Real, corners: Corners, tot
         mass[r : r + size, c : c + size] += float(weight)
 
 
-def shrink(coefficients: Real, guide: Real) -> tuple[Array, Array]:
-    """Coefficients times q^2 / (q^2 + 1) (m, M); weights 1 / (1 + sum of the squared gains)."""
-    shrunk = coefficients.astype(np.float64)
-    weights = np.zeros(shrunk.shape[1])
-    for c in range(shrunk.shape[1]):
-        gains = [float(q) ** 2 / (float(q) ** 2 + 1) for q in guide[:, c]]
-        shrunk[:, c] *= gains
-        weights[c] = 1 / (1 + sum(gain**2 for gain in gains))
-    return shrunk, weights
+def gains(guide: Real, least: float) -> tuple[Array, Array]:
+    """Gains q^2 / (q^2 + 1) of coefficients q (m, M), 0 below the least; weights 1 / (1 + sum of their squares)."""
+    found, weights = np.zeros(guide.shape), np.zeros(guide.shape[1])
+    for c in range(guide.shape[1]):
+        every = [float(q) ** 2 / (float(q) ** 2 + 1) for q in guide[:, c]]
+        found[:, c] = [gain if gain >= least else 0.0 for gain in every]
+        weights[c] = 1 / (1 + sum(gain**2 for gain in found[:, c]))
+    return found, weights
 
 
 def keep_above(coefficients: Real, thresholds: Real) -> tuple[Array, float, float]:
@@ -140,15 +139,18 @@ def coding_pass(
 
 
 def wiener_pass(
-    image: Real, pilot: Real, w: Array, sigma: float, lattice: Lattice, factor: Factor = everywhere
+    image: Real, pilot: Real, w: Array, sigma: float, lattice: Lattice, least: float, factor: Factor = everywhere
 ) -> Array:
-    """Each patch with the Wiener gains of the pilot's, in units of its noise, whose inverse variance it counts by."""
+    """Each patch with the Wiener gains of the pilot's, in units of its noise, whose inverse variance it counts by.
+
+    least: smaller gains count as none.
+    """
     size = round(len(w) ** 0.5)
 
     def estimate(patch: Array, r: int, c: int) -> tuple[Array, float]:
         frame = NaiveFrame(w, sigma * factor(r, c))
         guide = frame.analysis @ pilot[r : r + size, c : c + size].astype(np.float64).ravel()
-        shrunk, weights = shrink((frame.analysis @ patch)[:, None], guide[:, None])
-        return frame.synthesis @ shrunk[:, 0], float(weights[0]) / factor(r, c) ** 2
+        found, weights = gains(guide[:, None], least)
+        return frame.synthesis @ (found[:, 0] * (frame.analysis @ patch)), float(weights[0]) / factor(r, c) ** 2
 
     return averaged(image, w, lattice, estimate)

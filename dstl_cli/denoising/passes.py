@@ -15,15 +15,16 @@ from dstl_cli.pixels.planes import Plane
 
 Array32 = NDArray[np.float32]
 Floats = NDArray[np.floating[Any]]
-# Patches (n, N) without their means of the planes that guide, and the means (N,) of every plane, to estimates (n, N) of
-# the first one's, and their weights (N,).
-PatchEstimate = Callable[[list[Array32], list[Floats]], tuple[Array32, Array32]]
+Index = NDArray[np.intp]
+# Takes the patches of one tile of all planes that begin at some pixels (N,), numbered row by row, and adds to sums
+# (2, h, w) their weighted estimates for the first plane, and the weights.
+AddEstimates = Callable[[list[Floats], Index, Sums], None]
 
 # By what the noise is larger at the levels (N,) of the last plane, counted from its centre; None: nowhere.
 FactorsAt = Callable[[Floats], Array32 | None]
 
 TILE_HEIGHT, TILE_WIDTH = 64, 128  # pixels from a tile to the next, about
-PRODUCT = 1536  # patches worked on at a time: what fits into the cache
+PRODUCT = 1536  # patches that the paper's coder works on at a time: what fits into the cache
 ALWAYS_KEPT = 3.3  # coefficients above so many deviations are kept whatever they cost
 
 
@@ -39,101 +40,89 @@ def sliding_grid(shape: tuple[int, int], size: int, lattice: Lattice) -> TileGri
 
 
 def patch_average(
-    planes: Sequence[Plane],
-    size: int,
-    lattice: Lattice,
-    estimate: PatchEstimate,
-    execution: Execution,
-    levels: int = 0,
+    planes: Sequence[Plane], size: int, lattice: Lattice, add_estimates: AddEstimates, execution: Execution
 ) -> Plane:
-    """The weighted average of the estimates of the first plane's patches on a lattice.
-
-    levels: so many of the planes, the last ones, matter by the means of their patches alone.
-    """
-    from dstl_cli.patches.kernels.sliding import add_patches, add_squares, patch_means, take_patches
+    """The weighted average of the estimates of the first plane's patches on a lattice."""
 
     def run(tile: Tile, windows: list[Floats]) -> Sums:
         images = [np.ascontiguousarray(window) for window in windows]
-        averages = [np.empty_like(image) for image in images]
-        for image, average in zip(images, averages, strict=True):
-            patch_means(image, size, average)
-        sums, heights = (np.zeros((2, *images[0].shape), images[0].dtype) for _ in range(2))
-        top, left = tile.box.top, tile.box.left
-        rows, columns = lattice.chosen(tile.rows + top, tile.columns + left, planes[0].shape, size)
-        corners = tile.rows[rows] * images[0].shape[1] + tile.columns[columns]
-        for start in range(0, len(corners), PRODUCT):
-            part = corners[start : start + PRODUCT]
-            means = [average.ravel()[part] for average in averages]
-            patches = [np.empty((size * size, len(part)), np.float32) for _ in images[: len(images) - levels]]
-            for image, own, taken in zip(images, means, patches, strict=False):
-                take_patches(image, part, size, own, taken)
-            estimates, weights = estimate(patches, means)
-            add_patches(estimates, weights, part, size, sums[0])
-            for height, values in zip(heights, (weights * means[0], weights), strict=True):
-                height.ravel()[part] = values
-        for height, total in zip(heights, sums, strict=True):
-            add_squares(height, size, total)
+        sums = np.zeros((2, *images[0].shape), images[0].dtype)
+        rows, columns = lattice.chosen(tile.rows + tile.box.top, tile.columns + tile.box.left, planes[0].shape, size)
+        add_estimates(images, tile.rows[rows] * images[0].shape[1] + tile.columns[columns], sums)
         return sums
 
     grid = sliding_grid(planes[0].shape, size, lattice)
     return weighted_average(planes, grid, run, 1, execution)[0]
 
 
-def coding_estimate(frame: Frame, costs: Array32, error_scale: float, factors_at: FactorsAt) -> PatchEstimate:
+def coding_estimate(frame: Frame, costs: Array32, error_scale: float, factors_at: FactorsAt) -> AddEstimates:
     """Every patch y by the fewest coefficients whose estimate x has ||x - y|| <= C sqrt(n), weighted 1/(1 + k).
 
     Everything is in units of the noise. The error is taken as the sum of what each dropped coefficient costs alone,
     which it is for orthonormal W. costs: of each, (m,).
     """
-    from dstl_cli.patches.kernels.sliding import select
+    from dstl_cli.patches.kernels.sliding import add_coded
 
-    forward, backward = _single(frame.forward), _single(frame.backward)
-    budget = np.float32(error_scale**2 * frame.patch_size**2)
+    size, forward, backward = frame.patch_size, _single(frame.forward), _single(frame.backward)
+    budget, highest = np.float32(error_scale**2 * size**2), np.float32(ALWAYS_KEPT**2)
 
-    def estimate(patches: list[Array32], means: list[Floats]) -> tuple[Array32, Array32]:
-        coefficients = forward @ patches[0]
-        weights = np.empty(coefficients.shape[1], np.float32)
-        variances = _variances(factors_at(means[-1]), len(weights))
-        select(coefficients, costs, budget, np.float32(ALWAYS_KEPT**2), variances, weights)
-        return np.matmul(backward, coefficients, out=patches[0]), weights
+    def add_estimates(images: list[Floats], corners: Index, sums: Sums) -> None:
+        variances = _variances(images[-1], corners, size, factors_at)
+        add_coded(images[0], corners, size, forward, backward, costs, budget, highest, variances, sums)
 
-    return estimate
+    return add_estimates
 
 
-def wiener_estimate(frame: Frame, factors_at: FactorsAt) -> PatchEstimate:
+def wiener_estimate(frame: Frame, factors_at: FactorsAt) -> AddEstimates:
     """Every coefficient times g = q^2 / (q^2 + d^2), q the guide's, d its noise; weights 1 / (1 + sum of g^2).
 
-    frame: in units of the noise. The second plane is the guide.
+    frame: in units of the noise. The second plane is the guide. Where g is next to nothing, it is taken as that.
     """
-    from dstl_cli.patches.kernels.sliding import shrink
+    from dstl_cli.patches.kernels.sliding import add_shrunk
 
-    forward, backward = _single(frame.forward), _single(frame.backward)
+    size, forward, backward = frame.patch_size, _single(frame.forward), _single(frame.backward)
 
-    def estimate(patches: list[Array32], means: list[Floats]) -> tuple[Array32, Array32]:
-        coefficients, guide = forward @ patches[0], forward @ patches[1]
-        weights = np.empty(coefficients.shape[1], np.float32)
-        shrink(coefficients, guide, _variances(factors_at(means[-1]), len(weights)), weights)
-        return np.matmul(backward, coefficients, out=patches[0]), weights
+    def add_estimates(images: list[Floats], corners: Index, sums: Sums) -> None:
+        variances = _variances(images[-1], corners, size, factors_at)
+        add_shrunk(images[0], images[1], corners, size, forward, backward, variances, sums)
 
-    return estimate
+    return add_estimates
 
 
-def paper_estimate(coder: Coder, limits: tuple[float, float] | None) -> PatchEstimate:
+def paper_estimate(coder: Coder, limits: tuple[float, float] | None) -> AddEstimates:
     """The paper's estimate, clipped to limits counted from the plane's centre; all patches count the same."""
-    from dstl_cli.patches.kernels.sliding import clip_patches
+    from dstl_cli.patches.kernels.sliding import add_patches, add_squares, clip_patches, take_patches
 
-    def estimate(patches: list[Array32], means: list[Floats]) -> tuple[Array32, Array32]:
-        found = coder.estimate(patches[0])
-        if limits is not None:
-            clip_patches(found, means[0], *limits)
-        return found, np.ones(found.shape[1], np.float32)
+    size = coder.patch_size
 
-    return estimate
+    def add_estimates(images: list[Floats], corners: Index, sums: Sums) -> None:
+        heights = np.zeros_like(sums)
+        heights[1].ravel()[corners] = 1
+        for start in range(0, len(corners), PRODUCT):
+            part = corners[start : start + PRODUCT]
+            means, patches = np.empty(len(part), images[0].dtype), np.empty((size**2, len(part)), np.float32)
+            take_patches(images[0], part, size, means, patches)
+            found = coder.estimate(patches)
+            if limits is not None:
+                clip_patches(found, means, *limits)
+            add_patches(found, np.ones(len(part), np.float32), part, size, sums[0])
+            heights[0].ravel()[part] = means
+        for height, total in zip(heights, sums, strict=True):
+            add_squares(height, size, total)
+
+    return add_estimates
 
 
-def _variances(factors: Array32 | None, count: int) -> Array32:
-    """Of the noise of each patch, relative, from those of its deviations."""
-    return np.ones(count, np.float32) if factors is None else factors * factors
+def _variances(levels: Floats, corners: Index, size: int, factors_at: FactorsAt) -> Array32:
+    """Of the noise of each patch, relative, from the mean of the same pixels in the plane of levels."""
+    from dstl_cli.patches.kernels.sliding import patch_means
+
+    if factors_at(np.zeros(1)) is None:
+        return np.ones(len(corners), np.float32)
+    means = np.empty_like(levels)
+    patch_means(levels, size, means)
+    factors = factors_at(means.ravel()[corners])
+    return np.ones(len(corners), np.float32) if factors is None else factors * factors
 
 
 def _single(matrix: NDArray[np.float64]) -> Array32:

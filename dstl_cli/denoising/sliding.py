@@ -70,7 +70,7 @@ class SlidingEngine(Engine):
             ]
             found = parts[0] if len(parts) == 1 else averaged(*parts)
             if at_half_size(plan, index):
-                found = with_own_detail(plane, found, luminance.at(1), index, plan, execution)
+                found = with_own_detail(plane, own.at(1), found, luminance.at(1), index, plan, execution)
             results.append(found)
             own.forget_finest()
         return results
@@ -151,11 +151,13 @@ def denoise_plane(
     return _denoise_scale(own, 0, coarse, index, transform, plan, coding, execution)
 
 
-def with_own_detail(noisy: Plane, coarse: Plane, levels: Plane, index: int, plan: Plan, execution: Execution) -> Plane:
+def with_own_detail(
+    noisy: Plane, half: Plane, coarse: Plane, levels: Plane, index: int, plan: Plan, execution: Execution
+) -> Plane:
     """A chrominance that was denoised at half its size in full size, with its own detail where that is no noise.
 
-    It is made from the noisy one where it is asked for, and takes no memory until then. levels: the noisy luminance of
-    half the size.
+    It is made from the noisy one where it is asked for, and takes no memory until then. half: the noisy one in half its
+    size. levels: the noisy luminance of half the size.
     """
     noise = plan.noise.channel(index).counted_from(plan.centres[0])
     deviation = float(np.sqrt((noise.deviations(detail_filters()) ** 2).mean()))
@@ -164,7 +166,7 @@ def with_own_detail(noisy: Plane, coarse: Plane, levels: Plane, index: int, plan
         fine, low = detailed(box, noisy.shape)
         factors = noise.level_factors(levels.window(low))
         known = None if factors is None else Plane(factors, low, levels.shape)
-        return with_detail_of(noisy.cut(fine), coarse.cut(low), deviation, known).window(box)
+        return with_detail_of(noisy.cut(fine), half.cut(low), coarse.cut(low), deviation, known).window(box)
 
     return LazyPlane(make, execution.wanted or noisy.box, noisy.shape)
 
@@ -238,14 +240,13 @@ def _denoise_scale(
 
     factors_at = partial(noise.level_factors, scale=scale)
     coded = coding_estimate(frame, plain.costs, coding.error_scale, factors_at)
-    levels = len(planes) - 1  # the luminance, where it is beside the plane
-    pilot = patch_average(planes, size, first, coded, execution.part(0, 2), levels)
+    pilot = patch_average(planes, size, first, coded, execution.part(0, 2))
     if coarse is not None:
         pilot = with_low_from(pilot, coarse, GUIDE_SHARE, threads=execution.threads, in_place=True)
     plane, *luminance = (part.cut(pilot.box) for part in planes)
     shrinking = wiener_estimate(frame, factors_at)
     guided = [plane, pilot, *luminance]
-    result = patch_average(guided, size, second, shrinking, execution.part(1, 2), levels)
+    result = patch_average(guided, size, second, shrinking, execution.part(1, 2))
     del pilot, guided  # as large as the result
     if coarse is None:
         return result
@@ -274,6 +275,7 @@ def channel_boxes(box: Box, plan: Plan, depth: int, half: bool) -> list[Box]:
     if not half:
         return own_boxes(box, plan, shape, depth, stride)
     fine, coarse = detailed(box, shape)
+    fine = fine.joined(under(coarse, shape))  # of which the half is made
     return [fine, *own_boxes(coarse, plan, halved_shape(shape), depth - 1, stride)]
 
 

@@ -207,15 +207,15 @@ def with_low_from(
 
 
 def with_detail_of(
-    fine: Plane, coarse: Plane, deviation: float, factors: Plane | None = None, *, threads: int = 1
+    fine: Plane, half: Plane, coarse: Plane, deviation: float, factors: Plane | None = None, *, threads: int = 1
 ) -> Plane:
     """The coarse picture at twice its size, with that detail of the fine one that stands out of its noise.
 
-    Detail is what halving loses: d = fine - doubled(halved(fine)). It is multiplied by (e - s^2) / e, or 0 where that
-    is negative, with e the mean of d^2 around a pixel and s the deviation of the noise in d. factors: by what s is
-    larger at each pixel of the coarse picture.
+    Detail is what halving loses: d = fine - doubled(half), half = halved(fine). It is multiplied by (e - s^2) / e, or 0
+    where that is negative, with e the mean of d^2 around a pixel and s the deviation of the noise in d. factors: by
+    what s is larger at each pixel of the coarse picture.
     """
-    lost = doubled(halved(fine, threads=threads), fine.shape, threads=threads)
+    lost = doubled(half, fine.shape, threads=threads)
     lost = lost.cut(lost.box.common(fine.box))
     np.subtract(fine.window(lost.box), lost.values, out=lost.values)
     least = deviation * (1.0 if factors is None else float(factors.values.min(initial=np.inf)))
@@ -277,10 +277,9 @@ def _smoothed(plane: Plane, taps: Array, threads: int) -> Plane:
 
 
 def detailed(box: Box, shape: tuple[int, int]) -> tuple[Box, Box]:
-    """What `with_detail_of` needs of the fine and of the coarse picture for its result in a box."""
+    """What `with_detail_of` needs of the fine picture, and of its half and the coarse one, for its result in a box."""
     judged = box.grown(DETAIL_SIDE // 2, shape)
-    coarse = _over(judged).grown(REACH // 2, halved_shape(shape))
-    return judged.joined(under(coarse, shape)), coarse
+    return judged, _over(judged).grown(REACH // 2, halved_shape(shape))
 
 
 def _over(box: Box) -> Box:

@@ -33,6 +33,7 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 CONNECT_SECONDS = 10
+HERE = "127.0.0.1"
 WAIT_SECONDS = 0.1  # between two looks whether there are workers
 VERSION_THERE = "__import__('dstl_cli.version').version.__version__"  # what a worker finds out; it may not have dstl
 COUNT_SECONDS = 2  # after which the workers are counted again
@@ -275,8 +276,9 @@ def _local_workers(count: int) -> Iterator[Any]:
             n_workers=count,
             threads_per_worker=1,
             processes=True,
-            host="127.0.0.1",
-            dashboard_address=None,
+            host=HERE,
+            dashboard_address=f"{HERE}:0",  # Dask serves its state in any case: to nobody else, and at a free port
+            worker_dashboard_address=f"{HERE}:0",
             silence_logs=logging.CRITICAL,
             scheduler_kwargs={"allowed_failures": 1},
         )

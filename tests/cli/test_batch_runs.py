@@ -732,14 +732,14 @@ def test_a_crash_in_a_decoder_costs_one_file(tmp_path: Path, monkeypatch: pytest
         "os.abort() if facts['depth'] == 16 else png(packed, out, **facts); from dstl_cli.picture.decoding.child"
     )
     monkeypatch.setattr(asking, "_START", asking._START.replace(f"from {asking._MODULE}", crashing))
-    asking._end()
+    asking.end_children()
     options = ("--sigma", "20", "--quality", "fast")
     done = run("denoise", tmp_path, "-o", tmp_path / "out", *options)
     assert done.code == 1
     assert len(done.sentences) == 1
     assert "b.png could not be decoded: the decoder crashed;" in done.sentences[0]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "c.png"]
-    asking._end()
+    asking.end_children()
     assert run("denoise", tmp_path, "-o", tmp_path / "out", *options, "--resume", "--trust-files").code == 0
     assert asking._State.children is None
     assert not asking._State.trusted

@@ -154,7 +154,7 @@ def worker_processes(file: Path) -> list[int]:
         return list(client.run(os.getpid).values())
 
 
-def wait_until(true: Any, seconds: float = 60) -> None:
+def wait_until(true: Any, seconds: float = 150) -> None:
     """Wait for something that has to happen."""
     end = time.monotonic() + seconds
     while not true():

@@ -73,7 +73,7 @@ def test_workers_killed_three_times_and_a_file_that_kills_them(folder: Path, tmp
 
 
 def test_ctrl_c_leaves_no_half_file_and_resume_goes_on(folder: Path, tmp_path: Path) -> None:
-    asked = ("denoise", folder / "in", "-o", tmp_path / "out", *HOW, "--scheduler", "local:2")
+    asked = ("denoise", folder / "in", "-o", tmp_path / "out", *HOW, "-q", "--scheduler", "local:2")
     with subprocess.Popen(
         command(*asked), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), start_new_session=True
     ) as process:
@@ -86,6 +86,6 @@ def test_ctrl_c_leaves_no_half_file_and_resume_goes_on(folder: Path, tmp_path: P
     there, whole = contents(tmp_path / "out"), contents(folder / "alone")
     assert 50 < len(there) < COUNT
     assert there == {name: whole[name] for name in there}
-    again = run_process(*asked, "--resume", "-q")
+    again = run_process(*asked, "--resume")
     assert (again.code, again.stderr) == (0, "")
     assert contents(tmp_path / "out") == whole

@@ -16,16 +16,17 @@ from dstl_cli.base.threads import Execution
 from dstl_cli.denoising import passes
 from dstl_cli.denoising.passes import (
     ALWAYS_KEPT,
-    PRODUCT,
     TILE_WIDTH,
     FactorsAt,
     coding_estimate,
+    paper_estimate,
     patch_average,
     sliding_grid,
     wiener_estimate,
 )
 from dstl_cli.denoising.sliding import lattices
 from dstl_cli.noise.model import WhiteChannel
+from dstl_cli.patches.coding import Coder
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.grid import Lattice, sheared_shift
 from dstl_cli.patches.kernels import sliding as kernels
@@ -37,6 +38,7 @@ Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]
 
 ONE = Execution()
+LEAST_RATIO = float(kernels.LEAST_GAIN / (1 - kernels.LEAST_GAIN))  # of squares of guide and noise: no gain below
 CORNERS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 8)), min_size=1, max_size=12, unique=True)
 
 
@@ -124,13 +126,13 @@ def test_patches_are_taken_and_added_where_they_are(
     patches = np.empty((size**2, len(corners)), np.float32)
     means = np.empty(patches.shape[1], dtype)
     numbers = np.array([r * shape[1] + c for r, c in corners])
-    averages = np.empty_like(image)
-    kernels.patch_means(image, size, averages)
-    means[:] = averages.ravel()[numbers]
     kernels.take_patches(image, numbers, size, means, patches)
     expected, expected_means = naive_passes.take_patches(image, corners, size)
     np.testing.assert_allclose(patches, expected, rtol=0, atol=3e-6)
-    np.testing.assert_allclose(means, expected_means, rtol=10 * float(np.finfo(dtype).eps))
+    averages = np.empty_like(image)
+    kernels.patch_means(image, size, averages)
+    for found in (means, averages.ravel()[numbers]):
+        np.testing.assert_allclose(found, expected_means, rtol=10 * float(np.finfo(dtype).eps))
 
     weights = rng.choice([0.0, 0.25, 1.0, rng.random()], patches.shape[1]).astype(np.float32)
     # sums go on from what is there
@@ -149,9 +151,6 @@ def test_patches_on_a_high_level_keep_their_small_differences() -> None:
     corners = [(r, c) for r in range(6) for c in range(8)]
     numbers = np.array([r * 11 + c for r, c in corners])
     patches, means = np.empty((16, 6 * 8), np.float32), np.empty(6 * 8)
-    averages = np.empty_like(image)
-    kernels.patch_means(image, 4, averages)
-    means[:] = averages.ravel()[numbers]
     kernels.take_patches(image, numbers, 4, means, patches)
     expected, expected_means = naive_passes.take_patches(image, corners, 4)
     np.testing.assert_allclose(patches, expected, rtol=0, atol=2e-6)
@@ -267,20 +266,36 @@ def test_select_grows_its_limits_with_the_noise(case: tuple[Array32, Array32, fl
     st.sampled_from([1e-3, 1.0, 400.0]),
     st.integers(0, 2**32 - 1),
 )
-def test_shrink_is_its_definition(shape: tuple[int, int], scale: float, seed: int) -> None:
+def test_gains_are_their_definition(shape: tuple[int, int], scale: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    coefficients, guide = (
-        (rng.choice([0.0, 1.0, 30.0], shape) * scale * rng.standard_normal(shape)).astype(np.float32) for _ in range(2)
-    )
+    guide = (rng.choice([0.0, 1.0, 30.0], shape) * scale * rng.standard_normal(shape)).astype(np.float32)
     variances = rng.uniform(0.1, 9.0, shape[1]).astype(np.float32)
-    expected, expected_weights = naive_passes.shrink(coefficients, guide / np.sqrt(variances))
-    expected_weights /= variances
+    assume(not np.isclose(guide**2, variances * LEAST_RATIO, rtol=1e-4).any())
+    expected, expected_weights = naive_passes.gains(guide / np.sqrt(variances), float(kernels.LEAST_GAIN))
     weights = np.empty(shape[1], np.float32)
-    kept_guide, shrunk = guide.copy(), coefficients.copy()
-    kernels.shrink(shrunk, guide, variances, weights)
-    np.testing.assert_allclose(shrunk, expected, rtol=1e-5, atol=1e-30)
-    np.testing.assert_allclose(weights, expected_weights, rtol=1e-5)
-    np.testing.assert_array_equal(guide, kept_guide)
+    kernels.gains_of(guide, variances, weights)
+    np.testing.assert_allclose(guide, expected, rtol=1e-5)
+    np.testing.assert_allclose(weights, expected_weights / variances, rtol=1e-5)
+
+
+@given(st.integers(1, 30), st.integers(1, 20), st.data())
+def test_products_are_those_of_some_rows_over_some_terms(m: int, n: int, data: st.DataObject) -> None:
+    rows = np.array(sorted(data.draw(st.sets(st.integers(0, m - 1)))), np.int64)
+    terms = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1)))), np.int64)
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    sizes = (m, n), (n, kernels.BLOCK), (m, kernels.BLOCK)
+    matrix, columns, out = (rng.standard_normal(size).astype(np.float32) for size in sizes)
+    expected = out.astype(np.float64)
+    expected[rows] = matrix[np.ix_(rows, terms)].astype(np.float64) @ columns[terms]
+    kernels.product(matrix, rows, terms, columns, out)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
+
+
+@given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=2), elements=st.sampled_from([0.0, -0.0, -2.0])))
+def test_rows_in_use_are_those_that_are_not_zero(values: Array32) -> None:
+    numbers = np.full(len(values), -1, np.int64)
+    count = kernels.rows_in_use(values, numbers)
+    assert numbers[:count].tolist() == [j for j, row in enumerate(values.tolist()) if any(row)]
 
 
 @pytest.mark.parametrize("count", [1, 7, 255, 256, 257, 1000])
@@ -415,7 +430,9 @@ def test_both_passes_are_their_definitions(make: Callable[[int], Transform], str
     )
     np.testing.assert_allclose(pilot, expected, rtol=0, atol=1e-3)
     result = wiener_pass(image, pilot, transform, 20.0, stride, ONE)
-    expected = naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, second_lattice(stride, transform))
+    expected = naive_passes.wiener_pass(
+        image, pilot, transform.matrix, 20.0, second_lattice(stride, transform), float(kernels.LEAST_GAIN)
+    )
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-3)
     assert pilot.dtype == result.dtype == np.float32
     assert np.abs(pilot - image).max() > 10.0
@@ -449,7 +466,9 @@ def test_both_passes_follow_the_levels_of_the_last_plane(
     assert np.abs(pilot - coding_pass(image, transform, 20.0, 1.04, stride, ONE)).max() > 1.0
     result = wiener_pass(image, pilot, transform, 20.0, stride, ONE, growing, *luminance)
     factor = factor_in([pilot, *luminance][-1])
-    expected = naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, second_lattice(stride, transform), factor)
+    expected = naive_passes.wiener_pass(
+        image, pilot, transform.matrix, 20.0, second_lattice(stride, transform), float(kernels.LEAST_GAIN), factor
+    )
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-3)
     assert np.abs(result - wiener_pass(image, pilot, transform, 20.0, stride, ONE)).max() > 1.0
 
@@ -467,8 +486,8 @@ def test_factors_of_one_level_are_another_sigma(stride: int) -> None:
     np.testing.assert_allclose(result, wiener_pass(image, pilot, transform, 40.0, stride, ONE), rtol=0, atol=1e-3)
 
 
-def test_pictures_wider_than_a_product_and_a_tile_are_the_definition() -> None:
-    width = max(PRODUCT, 2 * TILE_WIDTH) + 40
+def test_pictures_wider_than_a_block_and_a_tile_are_the_definition() -> None:
+    width = max(5 * kernels.BLOCK, 2 * TILE_WIDTH) + 40
     image = random_image((5, width))
     image -= np.float32(2.0) * np.arange(width, dtype=np.float32)  # level: single precision holds what is left
     assert len(sliding_grid(image.shape, 3, Lattice(1, 4)).columns) > 1
@@ -481,20 +500,42 @@ def test_pictures_wider_than_a_product_and_a_tile_are_the_definition() -> None:
     result = wiener_pass(image, pilot, transform, 20.0, 2, Execution(2))
     np.testing.assert_allclose(
         result,
-        naive_passes.wiener_pass(image, pilot, transform.matrix, 20.0, second_lattice(2, transform)),
+        naive_passes.wiener_pass(
+            image, pilot, transform.matrix, 20.0, second_lattice(2, transform), float(kernels.LEAST_GAIN)
+        ),
         rtol=0,
         atol=1e-3,
     )
 
 
-@BOTH
-@pytest.mark.parametrize("chunk", [1, 7, 30, 100])
-def test_products_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, run: Pass, chunk: int) -> None:
+@pytest.mark.parametrize("size", [1, 7, 30, 100])
+@pytest.mark.parametrize("follows", [nowhere, growing])
+def test_patches_do_not_depend_on_those_beside_them(size: int, follows: FactorsAt) -> None:
     image = random_image((40, 34))
-    transform = mean_apart(5)
-    whole = run(image, transform, 20.0, 1, 1)
-    monkeypatch.setattr(passes, "PRODUCT", chunk)
-    np.testing.assert_allclose(run(image, transform, 20.0, 1, 1), whole, rtol=0, atol=2e-3)
+    frame = in_units(mean_apart(5), 20.0)
+    corners = np.array([34 * r + c for r, c in naive_passes.corners_on(Lattice(2, 1), image.shape, 5)])
+    guide = random_image((40, 34), seed=1, sigma=5.0)
+    coder, wiener = coding_estimate(frame, frame.costs, 1.04, follows), wiener_estimate(frame, follows)
+    for add_estimates, images in ((coder, [image]), (wiener, [image, guide])):
+        whole, parts = np.zeros((2, 2, *image.shape), np.float32)
+        add_estimates(images, corners, whole)
+        for start in range(0, len(corners), size):
+            add_estimates(images, corners[start : start + size], parts)
+        assert whole[1].min() > 0
+        np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("product", [1, 7, 30, 100])
+def test_products_of_the_papers_coder_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, product: int) -> None:
+    image = random_image((20, 24))
+    coder = Coder.build(mean_apart(5), error_scale=1.04, fidelity=1e-3, most=25, sigma=20.0)
+
+    def run() -> NDArray[Any]:
+        return patch_average([Plane.whole(image)], 5, Lattice(1, 1), paper_estimate(coder, None), ONE).values
+
+    whole = run()
+    monkeypatch.setattr(passes, "PRODUCT", product)
+    np.testing.assert_allclose(run(), whole, rtol=0, atol=2e-3)
 
 
 @BOTH

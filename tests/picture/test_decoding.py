@@ -67,9 +67,9 @@ def wayward(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(asking, "SECONDS", 1)
     monkeypatch.setattr(asking, "PATIENCE", 1)
     monkeypatch.setattr(asking, "PATIENCE_SECONDS", 1)
-    asking._end()
+    asking.end_children()
     yield
-    asking._end()
+    asking.end_children()
 
 
 WAYWARD_START = asking._START.replace(f"from {asking._MODULE}", f"exec({WAYWARD!r}); from {asking._MODULE}")
@@ -167,7 +167,7 @@ def test_no_descriptor_is_left_open() -> None:
     assert count() == before
 
 
-@pytest.mark.parametrize("change", [lambda: None, asking._end])
+@pytest.mark.parametrize("change", [lambda: None, asking.end_children])
 def test_a_copy_of_this_process_uses_no_child_of_its_original(change: Callable[[], None]) -> None:
     decoded(GOOD["jpeg"])
     change()
@@ -193,9 +193,11 @@ def test_what_the_system_does_not_give_is_told(number: int, words: str, monkeypa
     with pytest.raises(DstlError, match=words):
         picture.page(0)
     monkeypatch.undo()
-    asking._end()
+    asking.end_children()
     monkeypatch.setattr(os, "posix_spawn", refuse)
+    before = set(os.listdir("/dev/fd"))
     with pytest.raises(DstlError, match=r"cannot be started \(no\); use --trust-files\.$"):
         picture.page(0)
+    assert set(os.listdir("/dev/fd")) == before
     monkeypatch.undo()
     assert picture.page(0)

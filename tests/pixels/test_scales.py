@@ -338,7 +338,7 @@ def test_detail_beside_the_coarser_picture_is_its_definition(shape: tuple[int, i
     fine, coarse = random_image(shape, dtype=np.float64), random_image(halved_shape(shape), 1, np.float64)
     factors = np.random.default_rng(2).uniform(0.5, 1.5, coarse.shape) if follows else None
     given = None if factors is None else Plane.whole(factors)
-    found = with_detail_of(Plane.whole(fine), Plane.whole(coarse), 0.8, given)
+    found = with_detail_of(Plane.whole(fine), halved(Plane.whole(fine)), Plane.whole(coarse), 0.8, given)
     expected = doubled(Plane.whole(coarse), shape).values + naive_detail(fine, 0.8, factors)
     assert found.box == Box.whole(shape)
     np.testing.assert_allclose(found.values, expected, atol=1e-12)
@@ -349,10 +349,10 @@ def test_noise_is_no_detail_and_an_edge_is() -> None:
     edge = np.where(np.arange(100) < 51, 0.0, 60.0) + np.zeros((100, 1))
     deviation = float(np.sqrt((detail_filters() ** 2).sum(axis=1).mean()))  # of white noise of 1
     nothing = Plane.whole(np.zeros((50, 50)))
-    left = with_detail_of(Plane.whole(noise), nothing, deviation).values
+    left = with_detail_of(Plane.whole(noise), halved(Plane.whole(noise)), nothing, deviation).values
     assert left.std() < 0.2 * noise.std()
     coarse = halved(Plane.whole(edge))
-    sharp = with_detail_of(Plane.whole(edge + noise), coarse, deviation).values
+    sharp = with_detail_of(Plane.whole(edge + noise), halved(Plane.whole(edge + noise)), coarse, deviation).values
     blurred = doubled(coarse, (100, 100)).values
     assert np.abs(sharp - edge)[:, 49:53].mean() < 0.2 * np.abs(blurred - edge)[:, 49:53].mean()
 
@@ -371,14 +371,15 @@ def test_detail_filters_take_the_detail_of_a_pixel() -> None:
 @pytest.mark.parametrize("shape", [(150, 180), (149, 179)])
 def test_detail_of_windows_is_that_of_the_whole(shape: tuple[int, int]) -> None:
     fine, coarse = Plane.whole(random_image(shape)), Plane.whole(random_image(halved_shape(shape), seed=1))
-    whole = with_detail_of(fine, coarse, 0.8, coarse)
+    whole = with_detail_of(fine, halved(fine), coarse, 0.8, coarse)
     rng = np.random.default_rng(0)
     smaller = 0
     for _ in range(40):
         (top, bottom), (left, right) = (np.sort(rng.choice(length + 1, 2, replace=False)) for length in shape)
         wanted = Box(int(top), int(left), int(bottom), int(right))
         fine_box, coarse_box = detailed(wanted, shape)
-        part = with_detail_of(fine.cut(fine_box), coarse.cut(coarse_box), 0.8, coarse.cut(coarse_box))
+        low = coarse.cut(coarse_box)
+        part = with_detail_of(fine.cut(fine_box), halved(fine).cut(coarse_box), low, 0.8, low)
         assert part.box.holds(wanted)
         same_as_whole(part, whole)
         smaller += fine_box != Box.whole(shape)
@@ -390,9 +391,9 @@ def test_windows_without_detail_are_those_of_the_whole() -> None:
     values = random_image(shape)
     values[:, 80:] *= np.float32(0.01)
     fine, coarse = Plane.whole(values), Plane.whole(random_image(halved_shape(shape), seed=1))
-    whole = with_detail_of(fine, coarse, 0.8)
+    whole = with_detail_of(fine, halved(fine), coarse, 0.8)
     fine_box, coarse_box = detailed(Box(10, 110, 30, 190), shape)
-    part = with_detail_of(fine.cut(fine_box), coarse.cut(coarse_box), 0.8)
+    part = with_detail_of(fine.cut(fine_box), halved(fine).cut(coarse_box), coarse.cut(coarse_box), 0.8)
     assert part.box.holds(Box(10, 110, 30, 190))
     same_as_whole(part.cut(Box(10, 110, 30, 190)), whole)
 
@@ -400,5 +401,5 @@ def test_windows_without_detail_are_those_of_the_whole() -> None:
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_change_nothing(threads: int) -> None:
     fine, coarse = Plane.whole(random_image((301, 903))), Plane.whole(random_image((151, 452), seed=1))
-    for run in (partial(with_low_from, share=0.7), partial(with_detail_of, deviation=0.5)):
-        assert run(fine, coarse, threads=threads).values.tobytes() == run(fine, coarse).values.tobytes()
+    for run in (partial(with_low_from, fine, share=0.7), partial(with_detail_of, fine, halved(fine), deviation=0.5)):
+        assert run(coarse, threads=threads).values.tobytes() == run(coarse).values.tobytes()

@@ -91,28 +91,15 @@ def test_a_disk_that_is_nearly_full(job: Job, tmp_path: Path) -> None:
     make_pictures(tmp_path / "pictures")
     (tmp_path / "disk").mkdir()
     codes = set()
-    listing = f'{sys.executable} -m dstl_cli "$@"; code=$?; find . -type f -not -path "./in/*" >&3; exit $code'
-    for size in (*range(20, 64, 4), 80, 112, 160, 320, 2000):
-        with (tmp_path / "found").open("w+") as found:
-            shell = [
-                "unshare",
-                "-rm",
-                "sh",
-                "-c",
-                MOUNT.replace("exec", f"exec 3>&{found.fileno()};"),
-                "sh",
-                f"{size}k",
-            ]
-            done = subprocess.run(
-                [*shell, "sh", "-c", listing, "sh", *job.arguments],
-                capture_output=True, text=True, cwd=tmp_path / "disk", env=ENVIRONMENT, pass_fds=(found.fileno(),),
-            )  # fmt: skip
-            found.seek(0)
-            names = found.read().split()
+    listing = f'{sys.executable} -m dstl_cli "$@"; code=$?; echo FOUND; find . -type f -not -path "./in/*"; exit $code'
+    for size in (*range(24, 64, 4), 80, 112, 160, 320, 2000):
+        shell = ["unshare", "-rm", "sh", "-c", MOUNT, "sh", f"{size}k", "sh", "-c", listing, "sh", *job.arguments]
+        done = subprocess.run(shell, capture_output=True, text=True, cwd=tmp_path / "disk", env=ENVIRONMENT)
+        names = done.stdout.partition("FOUND\n")[2].split()
         assert done.returncode in (0, 1), done
         assert "Traceback" not in done.stderr
         assert not [name for name in names if name.endswith(TEMPORARY)]
-        assert done.returncode == 0 or "No space left" in done.stderr, done
+        assert done.returncode == 0 or "No space left" in done.stderr or "free and" in done.stderr, done
         codes.add(done.returncode)
     assert 0 in codes
 

@@ -7,7 +7,7 @@ a second, most of a short run.
 import contextlib
 import threading
 from collections.abc import Callable
-from functools import partial, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,15 @@ class Kernel:
         update_wrapper(self, function)
         self.function, self.options = function, options
         self.files = KernelFiles(function, options)
-        self._calls: dict[str, Callable[[tuple[Any, ...]], Any]] = {}
+        self._calls: dict[tuple[Any, ...], Callable[[tuple[Any, ...]], Any]] = {}
         self._dispatcher: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
-        signature = signature_of(arguments)
-        call = self._calls.get(signature)
-        return (self._found(signature) if call is None else call)(arguments)
+        kinds = tuple(map(_kind_of, arguments))
+        call = self._calls.get(kinds)
+        if call is None:
+            call = self._calls[kinds] = self._found(signature_of(arguments))
+        return call(arguments)
 
     def _found(self, signature: str) -> Callable[[tuple[Any, ...]], Any]:
         """What is called with arguments of these types: machine code as it was kept; numba in any doubt."""
@@ -44,8 +46,7 @@ class Kernel:
             with contextlib.suppress(Exception):
                 kept = MachineCode.from_bytes(self.files.load(signature))
                 call = None if kept is None else callable_from(kept)
-            self._calls[signature] = call = call or partial(_spread_out, self.dispatcher)
-            return call
+            return call or partial(_spread_out, self.dispatcher)
 
     @property
     def dispatcher(self) -> Any:
@@ -63,8 +64,36 @@ class Kernel:
         return self.dispatcher._numba_type_
 
 
+def instructions(define: Callable[..., Any]) -> Any:
+    """What kernels call that is written in LLVM's own instructions; define: as numba's `intrinsic` takes it."""
+    return Instructions(define)
+
+
+class Instructions:
+    """The same for numba, which asks for it where it compiles a kernel that calls it."""
+
+    def __init__(self, define: Callable[..., Any]) -> None:
+        self._define = define
+
+    @cached_property
+    def _numba_type_(self) -> Any:
+        from numba.core.registry import cpu_target
+        from numba.extending import intrinsic
+
+        made = intrinsic(self._define)
+        cpu_target.typing_context.refresh()
+        return cpu_target.typing_context.resolve_value_type(made)
+
+
 def _spread_out(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     return function(*arguments)
+
+
+def _kind_of(value: Any) -> Any:
+    """What tells arguments of different signatures apart, in less time than it takes to put a type into words."""
+    if type(value) is np.ndarray:
+        return value.dtype.str, value.ndim, value.flags.num
+    return -(2**63) <= value < 2**63 if type(value) is int else type(value)
 
 
 def signature_of(arguments: tuple[Any, ...]) -> str:

@@ -49,24 +49,18 @@ class _Child:
     """One child process, and the socket to it."""
 
     def __init__(self) -> None:
-        common = memory(2 * SMALL_BYTES)
-        self._arena = mmap.mmap(common, 2 * SMALL_BYTES)
         self._connection, other = socket.socketpair()
-        with other:
-            other.set_inheritable(True)
-            os.set_inheritable(common, True)
-            numbers = json.dumps([other.fileno(), common])
-            package = str(Path(__file__).parents[3])
-            paths = json.dumps([package, *(path for path in sys.path if path and path != package)])
-            start = (sys.executable, "-I", "-S", "-B", "-W", "ignore", "-c", _START, numbers, paths)
-            environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-            silent = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
-            try:
-                self._process = os.posix_spawn(start[0], start, environment | _OWN_ENVIRONMENT, file_actions=silent)
-            except BaseException:
-                self._connection.close()
-                raise
-            finally:
+        common = -1
+        try:
+            with other:
+                common = memory(2 * SMALL_BYTES)
+                self._arena = mmap.mmap(common, 2 * SMALL_BYTES)
+                self._process = _spawned([other.fileno(), common])
+        except BaseException:
+            self._connection.close()
+            raise
+        finally:
+            if common >= 0:
                 os.close(common)
         self.answered = False
 
@@ -114,6 +108,18 @@ class _Child:
     def forget(self) -> None:
         """In a copy of this process: leave the child to the original."""
         self._connection.close()
+
+
+def _spawned(given: list[int]) -> int:
+    """The number of a new child process that gets these descriptors: Python alone, with our paths and nothing else."""
+    for descriptor in given:
+        os.set_inheritable(descriptor, True)
+    package = str(Path(__file__).parents[3])
+    paths = json.dumps([package, *(path for path in sys.path if path and path != package)])
+    start = (sys.executable, "-I", "-S", "-B", "-W", "ignore", "-c", _START, json.dumps(given), paths)
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    silent = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
+    return os.posix_spawn(start[0], start, environment | _OWN_ENVIRONMENT, file_actions=silent)
 
 
 class _Children:
@@ -172,16 +178,16 @@ def _children() -> _Children:
     return _State.children
 
 
-def _end(*, forget: bool = False) -> None:
+def end_children(*, forget: bool = False) -> None:
     """Let go of all children."""
     if _State.children is not None:
         _State.children.end(forget=forget)
         _State.children = None
 
 
-atexit.register(_end)
+atexit.register(end_children)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _end(forget=True))
+    os.register_at_fork(after_in_child=lambda: end_children(forget=True))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ A format whose pictures are folders has, instead of the last two,
 `FORMATS.register` adds a further format from anywhere.
 """
 
+import os
 import re
 from dataclasses import dataclass
 from importlib import import_module
@@ -167,7 +168,7 @@ def format_of_suffix(path: Place) -> Format | None:
 
 def format_of_folder(path: Place) -> Format | None:
     """The format of a folder that is one picture, or that is called so; None for other folders, files and addresses."""
-    if isinstance(path, Address) or not path.is_dir():
+    if isinstance(path, Address) or not os.path.isdir(path):
         return None
     named = format_of_suffix(path)
     folders = [entry for entry in FORMATS if entry.marks]
@@ -176,7 +177,7 @@ def format_of_folder(path: Place) -> Format | None:
 
 def holds_pictures(path: Path) -> bool:
     """Whether a path is a folder of pictures, rather than one picture."""
-    return path.is_dir() and format_of_folder(path) is None
+    return os.path.isdir(path) and format_of_folder(path) is None
 
 
 def is_written_in_tiles(path: Place | None) -> bool:
