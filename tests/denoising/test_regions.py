@@ -40,7 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "best": {"train_patches": 1600, "iterations": 2},
 }
 GROUPS = GroupSettings(window_radius=6, near_radius=4, first_radius=5, first_group=4, group=8, passes=3, matchings=2)
-GROUPS = replace(GROUPS, half=replace(GROUPS, passes=2, half=replace(GROUPS, passes=1)))
+HALVED = replace(GROUPS, half=replace(GROUPS, window_radius=3, near_radius=2, first_radius=3, passes=2, matchings=1))
 
 
 # Stronger in the lights and in coarse structures, which asks for one coarser scale; chrominances as their own.
@@ -109,6 +109,8 @@ CASES = [
     Case("fast", False, "float32", 0.0, kind="holes"),
     Case("best", False, "float32", 15.0, LONG, "spectral"),
     Case("best", True, "uint8", 15.0, LONG, "spectral"),
+    Case("best", False, "float32", 15.0, LONG, "halves"),
+    Case("best", True, "uint8", 15.0, LONG, "halves"),
 ]
 SMALL = [case for case in CASES if min(case.shape) < 10]  # worked on as a whole
 EVERY = pytest.mark.parametrize("case", CASES, ids=str)
@@ -167,7 +169,7 @@ def request(case: Case, jobs: int = 1) -> Request:
     wanted = Request.named(case.quality, source=source, jobs=jobs, **SETTINGS[case.quality])
     wanted = replace(wanted, keep_invalid=case.kind == "holes")
     if case.quality == "best":
-        return replace(wanted, settings=replace(wanted.settings, groups=GROUPS))
+        return replace(wanted, settings=replace(wanted.settings, groups=HALVED if case.kind == "halves" else GROUPS))
     return wanted
 
 
