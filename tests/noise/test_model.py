@@ -335,9 +335,10 @@ def test_levels_are_those_of_the_picture() -> None:
 
     @dataclass(frozen=True)
     class Listening(ToyChannel):
-        def level_factors(self, levels: NDArray[Any], scale: int = 0) -> None:
+        def level_factors(self, levels: NDArray[Any], scale: int = 0) -> NDArray[Any]:
             if levels.size > 1:  # a single one asks whether there are factors at all
                 seen.append(levels + self.zero)
+            return np.ones(levels.shape)
 
     clean = scene((60, 70)) + 1000.0
     noisy = clean + 5.0 * np.random.default_rng(0).standard_normal(clean.shape)

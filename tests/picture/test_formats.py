@@ -729,6 +729,8 @@ def test_suffixes_choose_the_format(tmp_path: Path) -> None:
         for suffix in entry.suffixes:
             path = tmp_path / ("x" + suffix.upper())
             assert format_to_write(path) is format_of_suffix(path) is entry
+            if entry.marks:  # a folder, which is written another way
+                continue
             write_picture(rgb if suffix == ".ppm" else grey, path)
             assert read_picture(path).format == entry.name
     for picture, name in ((grey, "x.ppm"), (rgb, "x.pgm")):
