@@ -162,8 +162,9 @@ class PatchSample:
         """Take the new patches; of all, those with the smallest keys stay, in place."""
         kept = np.argpartition(np.concatenate((self._keys, keys)), self.count - 1)[: self.count]
         incoming = kept[kept >= self.count] - self.count
-        places = np.setdiff1d(np.arange(self.count), kept)
-        self._keys[places], self._patches[places] = keys[incoming], patches[incoming]
+        free = np.ones(self.count, bool)  # np.setdiff1d hashes numbers, which takes long for those in a row
+        free[kept[kept < self.count]] = False
+        self._keys[free], self._patches[free] = keys[incoming], patches[incoming]
 
 
 @dataclass(frozen=True)
