@@ -97,8 +97,7 @@ BELIEVED_FLOOR = (
 STEEPEST_GROWTH = 0.6  # the same where the calm blocks look Gaussian: wide-field micrographs have 0.4 to 0.7
 
 CAMERA = 10.0  # a camera's noise at the reference band, as white noise: 5 to 16 in nine of ten at ISO 800 to 12800
-LEAST_CAMERA = 5.0  # what reads as less is taken as that, what reads as more up to CAMERA as it reads ...
-CAMERA_PULL = 0.25  # ... and beyond it is drawn there: exponent of the reading's ratio, as textures read as high too
+CAMERA_PULL = 0.25  # exponent of the reading's ratio to it: better than 1 on four sets of photographs (noise.md)
 BAND_RATIO = 1.25  # of the noise at the middle band, which that number is of, to that at the reference band ...
 STATIONARY_RATIO = 1.1  # ... where that is noise and nothing else: best amplitudes of forty simulated photographs
 # Evidence for noise by logistic regression on 50 pairs of noisy and clean photographs (`_evidence` has the features)
@@ -541,10 +540,10 @@ def _camera_noise(readings: list[Reading], channels: int, probability: float) ->
     coarse = readings[1]
     stationary = _stationary(coarse)
     share = max(_ramp(probability, *EVIDENCE_RAMP), stationary)
-    between = ((BAND_RATIO, STATIONARY_RATIO), (LEAST_CAMERA, 0.0), (CAMERA_PULL, 1.0))  # of cameras; as it reads
-    ratio, least, exponent = (float(np.interp(stationary, (0.0, 1.0), ends)) for ends in between)
+    between = ((BAND_RATIO, STATIONARY_RATIO), (CAMERA_PULL, 1.0))  # drawn to what cameras have; as it reads
+    ratio, exponent = (float(np.interp(stationary, (0.0, 1.0), ends)) for ends in between)
     read = ratio * coarse.level(4, 6.5, robust=True)
-    amplitude = share * max(least, min(read, CAMERA * (max(read, CAMERA) / CAMERA) ** exponent))
+    amplitude = share * CAMERA * (max(read, 1e-3) / CAMERA) ** exponent
     if amplitude < LEAST_AMPLITUDE:
         return None
     frequencies, deviations = zip(*_grown(REFERENCE, amplitude), strict=True)
