@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.base.progress import part_of
-from dstl_cli.base.threads import Execution
+from dstl_cli.base.threads import Execution, in_order
 from dstl_cli.denoising.plan import Engine, Plan, TransformSource
 from dstl_cli.denoising.settings import BestSettings, GroupSettings, Removal, matched_error_scale
 from dstl_cli.denoising.sliding import (
@@ -32,6 +32,7 @@ from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.tiles import Sums, Tile, TileGrid, spans_of, tiles_in, weighted_average
 from dstl_cli.pixels.planes import Box, Plane, averaged
 from dstl_cli.pixels.scales import NOISE_GAIN, SHARP_LOBES, exchanged, halved, halved_shape, under, with_low_from
+from dstl_cli.pixels.source import bands
 from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.transform import Transform
 
@@ -46,6 +47,7 @@ LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, whe
 PILOT_SHARE, PILOT_WEIGHT = 0.7, 0.5  # of the lower frequencies of half the size, in white noise, for the pilot ...
 RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT = 0.3, 1.0, 0.7  # ... and for the result, the lowest most
 COARSE_STRIDE = 2  # one in four patches at coarser scales
+BENT_PIXELS = 100_000  # at a time
 FAINT = 1.0  # groups of a chrominance, and axes of colours, with less than this share of their penalty are smooth
 NOTHING = np.empty((0, 0), np.float32)
 FLAT = 1.02  # deviations of coefficients that differ by less are the same
@@ -127,13 +129,13 @@ class GroupedEngine(Engine):
     def planes(self, plan: Plan) -> float:
         """Pilot and current of every channel, the groups of two matchings, and what passes that turn no colours add.
 
-        They make new planes, and the first stage is kept beside them.
+        The first stage is kept beside them, and where noise follows the brightness there is a luminance to compare on.
         """
         count = len(plan.centres)
         noises = [plan.noise.channel(index) for index in range(count)]
         turned = turns_colours(noises, plan.settings.groups.patch_size)
         half = 0.0 if halved_plan(plan) is None else 0.25 * count
-        return 2.0 * count + 2.0 + half + (0.0 if turned else count + 2.0)
+        return 2.0 * count + 2.0 + half + (0.0 if turned else count + 1.0)
 
     def window(self, box: Box, plan: Plan) -> Box:
         """The groups and the sums of each pass, from the last to the first stage, and the coarser scales."""
@@ -174,10 +176,13 @@ class GroupedEngine(Engine):
             fine = [plane.cut(window.common(plane.box)) for plane in planes]
         pilots = self._first_stage(fine, noises, plan, first, steps)
         pilots = with_low_of(pilots, coarse, PILOT_SHARE, SHARP_LOBES, PILOT_WEIGHT, execution.threads)
-        estimates = self._passes(fine, list(pilots), noises, settings, others, steps)
-        results = estimates  # turned colours have taken the place of the first stage
-        if not turned:
-            results = [_blend(*pair, -settings.overshoot) for pair in zip(estimates, pilots, strict=True)]
+        results = self._passes(fine, list(pilots), noises, settings, others, steps)
+        del fine
+        if settings.passes and not turned:  # turned colours have taken the place of the first stage
+            for index, (first_one, noise) in enumerate(zip(pilots, noises, strict=True)):
+                if noise.deviation() > 0:
+                    results[index] = _blend(results[index], first_one, -settings.overshoot, in_place=True)
+        del pilots
         results = with_low_of(results, coarse, RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT, execution.threads)
         return [self._with_low(result, planes, index, plan, steps) for index, result in enumerate(results)]
 
@@ -212,14 +217,14 @@ class GroupedEngine(Engine):
         coarse = found[0] if len(found) == 1 else averaged(*found)
         if execution.progress is not None:  # the coarser scales do not tell how far they are
             execution.progress(1.0)
-        return with_low_from(result, coarse, LOW_SHARE, weight=noise.coarse_excess)
+        return with_low_from(result, coarse, LOW_SHARE, weight=noise.coarse_excess, in_place=True)
 
     def _first_stage(
         self, planes: list[Plane], noises: list[ChannelNoise], plan: Plan, grid: "ReferenceGrid", steps: "_Steps"
     ) -> list[Plane]:
         """The estimates by thresholds; groups are those of the luminance."""
         settings: GroupSettings = plan.settings.groups
-        groups = find_groups(stabilised(planes[:1], noises[0]), grid, steps.next())
+        groups = find_groups(stabilised(planes[:1], noises[0], steps.execution), grid, steps.next())
         pilots = list(planes)
         for index, noise in enumerate(noises):
             threshold = settings.threshold if index == 0 else settings.chroma_threshold
@@ -250,23 +255,23 @@ class GroupedEngine(Engine):
                 if number == 0:
                     guides = [_blend(*pair, settings.guide_noise) for pair in zip(pilots, noisy, strict=True)]
                 found.pop(number - 2, None)
-                found[number] = find_groups(stabilised(guides, noises[0]), grids[number], steps.next())
+                found[number] = find_groups(stabilised(guides, noises[0], steps.execution), grids[number], steps.next())
                 del guides
             groups = found[settings.matching_of(number)]
             if turns_colours(noises, settings.patch_size):
                 planes = [*noisy, *currents, *pilots]
                 pilots, currents = colour_pass(planes, noises, settings.removal(number), groups, steps.next())
                 continue
-            luminance = pilots[0]
-            for index, noise in enumerate(noises):
+            for index, noise in reversed(list(enumerate(noises))):  # the luminance that tells the levels changes last
                 if noise.deviation() > 0:
                     pilots[index], currents[index] = ridge_pass(
-                        [noisy[index], currents[index], pilots[index], *levels_for(noise, luminance)],
+                        [noisy[index], currents[index], pilots[index], *levels_for(noise, pilots[0])],
                         noise,
                         settings.removal(number),
                         groups,
                         steps.next(),
                         FAINT if index else 0.0,
+                        in_place=number > 0,
                     )
         return pilots
 
@@ -309,7 +314,7 @@ def costs_of(plan: Plan, turned: bool) -> list[float]:
             costs.append(MATCHING_COST * (1 + len(plan.centres)) * places / settings.stride_of(number) ** 2)
         matching = settings.matching_of(number)
         cost = settings.patch_size_of(matching) ** 2 / settings.stride_of(matching) ** 2 * settings.group / 64
-        costs += [COLOUR_COST * cost] if turned else [share * cost for share in own]
+        costs += [COLOUR_COST * cost] if turned else [share * cost for share in reversed(own)]
     return costs + [COARSE_COST / COARSE_STRIDE**2 for index in noisy if coarser_scales(plan, index)]
 
 
@@ -346,7 +351,14 @@ def threshold_stage(
 
 
 def ridge_pass(
-    planes: list[Plane], noise: ChannelNoise, removal: Removal, groups: Groups, execution: Execution, faint: float = 0.0
+    planes: list[Plane],
+    noise: ChannelNoise,
+    removal: Removal,
+    groups: Groups,
+    execution: Execution,
+    faint: float = 0.0,
+    *,
+    in_place: bool = False,
 ) -> tuple[Plane, Plane]:
     """A better estimate, and the same with some of the noise still in it.
 
@@ -354,6 +366,7 @@ def ridge_pass(
 
     planes: noisy, current (noisy after the passes before, with the noise they left), the estimate so far, and where the
     noise follows the brightness the luminance. Where no noise is left, the second is the estimate too.
+    in_place: written over the estimate so far and current, which are no more.
     """
     from dstl_cli.patches.kernels.grouped import ridge_groups
 
@@ -368,7 +381,9 @@ def ridge_pass(
         known = patch_factors(levels, side, noise), corners, side, white, deviation, strength, left
         ridge_groups(noisy, current, pilot, *known, sums[0], sums[1] if left else NOTHING, sums[-1])
 
-    found = _average(_common(planes), groups, 2 if left else 1, run, execution)
+    common, count = _common(planes), 2 if left else 1
+    into = [common[2], common[1]][:count] if in_place else []
+    found = _average(common, groups, count, run, execution, into)
     return found[0], found[-1]
 
 
@@ -493,11 +508,18 @@ def whitening(side: int, noise: ChannelNoise) -> Array32:
     return matrix
 
 
-def stabilised(guides: list[Plane], noise: ChannelNoise) -> list[Plane]:
+def stabilised(guides: list[Plane], noise: ChannelNoise, execution: Execution) -> list[Plane]:
     """Guides to compare patches on: the first, the luminance, with the same noise at every level."""
     if noise.level_factors(np.zeros(1)) is None:
         return guides
-    return [replace(guides[0], values=noise.stabilised(guides[0].values)), *guides[1:]]
+    bent = _like(guides[0], execution)
+
+    def bend(rows: Box) -> None:
+        bent.window(rows)[...] = noise.stabilised(guides[0].window(rows))
+
+    for _ in in_order(bend, bands(bent.box, BENT_PIXELS), execution.threads):
+        pass
+    return [bent, *guides[1:]]
 
 
 def patch_coder(transform: Transform, noise: ChannelNoise) -> tuple[Array32, Array32, Array]:
@@ -608,9 +630,10 @@ def room(shape: tuple[int, int], side: int, offsets: Index, wanted: int) -> int:
     return min(wanted, int(np.count_nonzero(within)))
 
 
-def _blend(first: Plane, second: Plane, share: float) -> Plane:
-    """The first plane with this share of the second in its place."""
-    blend = second.window(first.box) - first.values
+def _blend(first: Plane, second: Plane, share: float, *, in_place: bool = False) -> Plane:
+    """The first plane with this share of the second in its place; in_place: written over the second."""
+    other = second.window(first.box)
+    blend = np.subtract(other, first.values, out=other if in_place else None)
     blend *= blend.dtype.type(share)
     blend += first.values
     return replace(first, values=blend)
