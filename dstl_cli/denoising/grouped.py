@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.base.progress import part_of
-from dstl_cli.base.threads import Execution, in_order
+from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.plan import Engine, Plan, TransformSource
 from dstl_cli.denoising.settings import BestSettings, GroupSettings, Removal, matched_error_scale
 from dstl_cli.denoising.sliding import (
@@ -30,9 +30,8 @@ from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform
 from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.tiles import Sums, Tile, TileGrid, spans_of, tiles_in, weighted_average
-from dstl_cli.pixels.planes import Box, Plane, averaged
+from dstl_cli.pixels.planes import Box, LazyPlane, Plane, averaged
 from dstl_cli.pixels.scales import NOISE_GAIN, SHARP_LOBES, exchanged, halved, halved_shape, under, with_low_from
-from dstl_cli.pixels.source import bands
 from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.transform import Transform
 
@@ -47,7 +46,6 @@ LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, whe
 PILOT_SHARE, PILOT_WEIGHT = 0.7, 0.5  # of the lower frequencies of half the size, in white noise, for the pilot ...
 RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT = 0.3, 1.0, 0.7  # ... and for the result, the lowest most
 COARSE_STRIDE = 2  # one in four patches at coarser scales
-BENT_PIXELS = 100_000  # at a time
 FAINT = 1.0  # groups of a chrominance, and axes of colours, with less than this share of their penalty are smooth
 NOTHING = np.empty((0, 0), np.float32)
 FLAT = 1.02  # deviations of coefficients that differ by less are the same
@@ -127,15 +125,16 @@ class GroupedEngine(Engine):
         return math.lcm(settings.first_stride, *map(settings.stride_of, range(settings.matchings)))
 
     def planes(self, plan: Plan) -> float:
-        """Pilot and current of every channel, the groups of two matchings, and what passes that turn no colours add.
+        """Pilot and current of every channel, and the groups of two matchings.
 
-        The first stage is kept beside them, and where noise follows the brightness there is a luminance to compare on.
+        Passes that turn no colours keep the first stage beside them.
         """
-        count = len(plan.centres)
+        count, settings = len(plan.centres), plan.settings.groups
         noises = [plan.noise.channel(index) for index in range(count)]
-        turned = turns_colours(noises, plan.settings.groups.patch_size)
+        kept = 1.0 if turns_colours(noises, settings.patch_size) else 1.5
         half = 0.0 if halved_plan(plan) is None else 0.25 * count
-        return 2.0 * count + 2.0 + half + (0.0 if turned else count + 1.0)
+        places = [0.5 * settings.group / settings.stride_of(number) ** 2 for number in range(settings.matchings)]
+        return 2.0 * kept * count + half + sum(sorted(places)[-2:])
 
     def window(self, box: Box, plan: Plan) -> Box:
         """The groups and the sums of each pass, from the last to the first stage, and the coarser scales."""
@@ -224,7 +223,7 @@ class GroupedEngine(Engine):
     ) -> list[Plane]:
         """The estimates by thresholds; groups are those of the luminance."""
         settings: GroupSettings = plan.settings.groups
-        groups = find_groups(stabilised(planes[:1], noises[0], steps.execution), grid, steps.next())
+        groups = find_groups(stabilised(planes[:1], noises[0]), grid, steps.next())
         pilots = list(planes)
         for index, noise in enumerate(noises):
             threshold = settings.threshold if index == 0 else settings.chroma_threshold
@@ -255,7 +254,7 @@ class GroupedEngine(Engine):
                 if number == 0:
                     guides = [_blend(*pair, settings.guide_noise) for pair in zip(pilots, noisy, strict=True)]
                 found.pop(number - 2, None)
-                found[number] = find_groups(stabilised(guides, noises[0], steps.execution), grids[number], steps.next())
+                found[number] = find_groups(stabilised(guides, noises[0]), grids[number], steps.next())
                 del guides
             groups = found[settings.matching_of(number)]
             if turns_colours(noises, settings.patch_size):
@@ -508,18 +507,12 @@ def whitening(side: int, noise: ChannelNoise) -> Array32:
     return matrix
 
 
-def stabilised(guides: list[Plane], noise: ChannelNoise, execution: Execution) -> list[Plane]:
+def stabilised(guides: list[Plane], noise: ChannelNoise) -> list[Plane]:
     """Guides to compare patches on: the first, the luminance, with the same noise at every level."""
     if noise.level_factors(np.zeros(1)) is None:
         return guides
-    bent = _like(guides[0], execution)
-
-    def bend(rows: Box) -> None:
-        bent.window(rows)[...] = noise.stabilised(guides[0].window(rows))
-
-    for _ in in_order(bend, bands(bent.box, BENT_PIXELS), execution.threads):
-        pass
-    return [bent, *guides[1:]]
+    levels = guides[0]
+    return [LazyPlane(lambda box: noise.stabilised(levels.window(box)), levels.box, levels.shape), *guides[1:]]
 
 
 def patch_coder(transform: Transform, noise: ChannelNoise) -> tuple[Array32, Array32, Array]:
@@ -551,16 +544,22 @@ def find_groups(guides: list[Plane], grid: ReferenceGrid, execution: Execution) 
     for guide in guides[1:]:
         box = box.common(guide.box)
     tiles, _ = tiles_in(tile_grid := grid.tiles(guides[0].shape), box)
+    ends = np.cumsum([0, *(tile.rows.size * tile.columns.size for tile in tiles)])
+    most = max((math.prod(tile.box.shape) for tile in tiles), default=0)
+    kind = np.uint16 if most <= np.iinfo(np.uint16).max else np.int32
+    kept = execution.allocate((int(ends[-1]), grid.group), kind)  # together: pieces would leave holes in the memory
 
-    def run(tile: Tile) -> Corners:
-        corners = np.empty((tile.rows.size * tile.columns.size, grid.group), dtype=np.int32)
+    def run(number: int) -> Corners:
+        tile, own = tiles[number], kept[ends[number] : ends[number + 1]]
+        corners = np.empty(own.shape, dtype=np.int32)
         windows = np.stack([guide.window(tile.box) for guide in guides])
         match(windows, tile.rows, tile.columns, grid.patch_size, grid.offsets, corners)
-        fits = windows[0].size <= np.iinfo(np.uint16).max
-        return corners.astype(np.uint16) if fits else corners
+        own[...] = corners
+        return own
 
     places = [tile.place for tile in tiles]
-    return Groups(grid.patch_size, tile_grid, box, dict(zip(places, execution.over(tiles, run), strict=True)))
+    found = execution.over(range(len(tiles)), run)
+    return Groups(grid.patch_size, tile_grid, box, dict(zip(places, found, strict=True)))
 
 
 def _average(
