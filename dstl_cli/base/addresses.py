@@ -15,6 +15,8 @@ from typing import Any, BinaryIO, TypeAlias
 from dstl_cli.errors import FileProblem, UsageProblem
 
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+://)((?:(?!::)[^?])*)((?:\?|::).*)?", re.DOTALL)
+_QUERY = re.compile(r"\?.*?(?=::|\Z)", re.DOTALL)
+_QUERY_IN_WORDS = re.compile(r"\?(?:(?!::)[^\s'\"])*")
 _SECRET = re.compile(r"://[^/]*@")
 WHOLE_OBJECTS = ("s3://", "s3a://", "gs://", "gcs://", "az://", "abfs://", "abfss://", "memory://")  # put in one step
 
@@ -36,7 +38,7 @@ class Address:
 
     def __str__(self) -> str:
         """The address as messages and reports show it: what follows a question mark may be a secret."""
-        return f"{self.scheme}{self.path}{'' if self.rest.startswith('?') else self.rest}"
+        return f"{self.scheme}{self.path}{_QUERY.sub('', self.rest)}"
 
     @property
     def name(self) -> str:
@@ -121,7 +123,7 @@ class Address:
         try:
             yield
         except ImportError as error:
-            missing = "fsspec" if getattr(error, "name", "") == "fsspec" else str(error)
+            missing = "fsspec" if getattr(error, "name", "") == "fsspec" else _QUERY_IN_WORDS.sub("", str(error))
             remedy = "install dstl-cli[cluster], and the package of that store (s3fs, gcsfs, adlfs, aiohttp)"
             raise UsageProblem(f"{self} needs what is not installed ({missing}); {remedy}.") from error
         except FileNotFoundError as error:
@@ -129,7 +131,7 @@ class Address:
         except FileExistsError as error:
             raise FileProblem(f"{self} already exists; use --force to overwrite it.") from error
         except Exception as error:  # stores have exceptions of their own
-            what = " ".join(f"{type(error).__name__} {error}".split())
+            what = " ".join(f"{type(error).__name__} {_QUERY_IN_WORDS.sub('', str(error))}".split())
             raise FileProblem(f"{self} cannot be {done} ({what}); check the address and your credentials.") from error
 
 

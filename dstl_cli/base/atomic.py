@@ -317,6 +317,8 @@ def _rename_exclusively(temporary: Path, path: Path) -> None:
 
 def _rename_as(flag: int, temporary: Path, path: Path) -> None:
     """Linux' renameat2 with a flag; an error where there is none."""
+    if sys.platform == "win32":  # where ctypes has no library of the program itself
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     import ctypes
 
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)

@@ -1,5 +1,6 @@
 """Pages that are stored in blocks, such as the tiles of TIFF: which ones a part touches, and those decoded lately."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
@@ -18,26 +19,32 @@ class RecentBlocks:
     def __init__(self) -> None:
         self._blocks: OrderedDict[Any, Pixels] = OrderedDict()
         self._bytes = 0
+        self._lock = threading.Lock()
 
     def get(self, key: Any) -> Pixels | None:
         """A block, if it is at hand."""
-        if key not in self._blocks:
-            return None
-        self._blocks.move_to_end(key)
-        return self._blocks[key]
+        with self._lock:
+            if key not in self._blocks:
+                return None
+            self._blocks.move_to_end(key)
+            return self._blocks[key]
 
     def keep(self, key: Any, block: Pixels, row_bytes: int) -> Pixels:
         """Have a block at hand, and let go of the oldest beyond RECENT_BYTES, or a row of blocks of so many bytes."""
-        self._blocks[key] = block
-        self._bytes += block.nbytes
-        while self._bytes > max(RECENT_BYTES, row_bytes) and len(self._blocks) > 1:
-            self._bytes -= self._blocks.popitem(last=False)[1].nbytes
-        return block
+        with self._lock:
+            if key in self._blocks:  # another thread has decoded it meanwhile
+                self._bytes -= self._blocks.pop(key).nbytes
+            self._blocks[key] = block
+            self._bytes += block.nbytes
+            while self._bytes > max(RECENT_BYTES, row_bytes) and len(self._blocks) > 1:
+                self._bytes -= self._blocks.popitem(last=False)[1].nbytes
+            return block
 
     def clear(self) -> None:
         """Let go of all."""
-        self._blocks.clear()
-        self._bytes = 0
+        with self._lock:
+            self._blocks.clear()
+            self._bytes = 0
 
 
 def touching(

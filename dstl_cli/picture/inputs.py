@@ -304,8 +304,12 @@ def _check_collisions(jobs: Sequence[Job], others: Sequence[Path]) -> None:
             both = f"{written[key]} and {name} would both be written to {shown}"
             raise UsageProblem(f"{both}; give other names or folders.")
         written[key] = name
+    tiled = any(is_written_in_tiles(path) for _, path in writers)
+    around = set().union(*(_above(job.source.path) for job in jobs if tiled and job.source.path))
     for _, path in writers:
-        if not inputs.isdisjoint(_identities(path) | _above(path)):
+        own = _identities(path)
+        replaced = is_written_in_tiles(path) and not around.isdisjoint(own)  # with all that is in the folder
+        if replaced or not inputs.isdisjoint(own | _above(path)):
             raise UsageProblem(f"{display_name(path)} is an input and is never overwritten; choose another output.")
 
 

@@ -3,7 +3,6 @@
 How the files are cut into shards depends on the collection alone, so that the result is the same for any workers.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -165,11 +164,10 @@ class ShardedPictures(CollectionPart):
         works, files, room = list[ShardWork](), list[ShardFile](), SHARD_PATCHES
         for number, (item, size) in enumerate(zip(self.collection.inputs, self.sizes, strict=True)):
             assert item.path is not None
-            wanted = math.ceil(size * self.share)
-            if files and wanted > room:
+            if files and size > room:  # a shard holds whole pictures, however few of their patches are learnt from
                 works.append(ShardWork(tuple(files), self.settings, self.number, self.share))
                 files, room = [], SHARD_PATCHES
-            room -= wanted
+            room -= size
             files.append(ShardFile(item.for_workers(), number, item.name))
         return [*works, ShardWork(tuple(files), self.settings, self.number, self.share)] if files else works
 

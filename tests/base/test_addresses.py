@@ -49,6 +49,21 @@ def test_secrets_are_not_shown() -> None:
     with pytest.raises(UsageProblem, match="password") as told:
         place_of("https://me:secret@host/a.png")
     assert "secret" not in str(told.value)
+    inner = place_of("zip://a.png::http://h/all.zip?sig=secret::filecache://?b=secret")
+    assert str(inner) == "zip://a.png::http://h/all.zip::filecache://"
+
+
+@pytest.mark.parametrize("kind", [ValueError, ImportError])
+def test_secrets_are_not_shown_where_a_store_says_them(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    signed = Address("https://", "host/a.png", "?sig=secret&b=%27secret")
+
+    def fail(self: Address) -> None:
+        raise kind(f"404, url='https://host/a.png{signed.rest}', see https://host/a.png{signed.rest}")
+
+    monkeypatch.setattr(Address, "_opened", fail)
+    with pytest.raises((FileProblem, UsageProblem), match=r"404, url='https://host/a\.png', see") as told:
+        signed.read()
+    assert "secret" not in str(told.value)
 
 
 def test_objects_appear_whole_and_are_kept(top: Address) -> None:

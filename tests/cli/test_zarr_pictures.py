@@ -96,6 +96,9 @@ def test_what_cannot_be_is_told_before_any_work(pages: Pixels, tmp_path: Path) -
     refused(run("denoise", path, *FAST, "--residual", tmp_path / "r.tif"), 2, "--residual is not written beside Zarr")
     refused(run("denoise", path, *FAST, "-o", path), 2, "is an input and is never overwritten")
     refused(run("denoise", path, *FAST, "-o", path / "s0" / "y.zarr"), 2, "is an input and is never overwritten")
+    inside = (path / "s0", "-o", path, *FAST, "--force")
+    refused(run("denoise", *inside), 2, "is an input and is never overwritten")
+    np.testing.assert_array_equal(level(path), pages)
     (path / "s0" / "zarr.json").write_text("{")
     refused(run("denoise", path, *FAST, "-q"), 1, "x.ome.zarr is damaged")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.ome.zarr", "x.tif"]

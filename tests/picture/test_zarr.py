@@ -1,6 +1,7 @@
 """Zarr folders: pages of any axes, windows of them, tiles of outputs, and everything else as it was."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,28 @@ def test_levels_that_are_no_whole_fractions_and_odd_types_are_refused(tmp_path: 
     (tmp_path / "empty.zarr").mkdir()
     with pytest.raises(FileProblem, match="holds no Zarr array"):
         read_picture(tmp_path / "empty.zarr")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_levels_are_never_those_of_another_folder(version: int, tmp_path: Path) -> None:
+    """An absolute path is one below the folder; what a link leads to is not read, and not written to."""
+    victim = array_folder(tmp_path / "victim", noise((70, 45), seed=1), version=version)
+    kept, path = files_of(victim), ome_folder(tmp_path / "x.zarr", noise((70, 45)), version=version, levels=1)
+    group = zarr.open_group(store=str(path), mode="r+")
+    said = dict(group.attrs["ome"] if version == 3 else group.attrs)
+    said["multiscales"][0]["datasets"] = [{"path": str(victim)}]
+    group.attrs.update({"ome": said} if version == 3 else said)
+    inner = path / str(victim).lstrip("/")
+    inner.parent.mkdir(parents=True)
+    (path / "s0").rename(inner)
+    picture = read_picture(path)
+    with open_tiles(picture, tmp_path / "new.zarr") as folder:
+        fill(folder, noise((1, 70, 45), seed=2))
+    assert files_of(victim) == kept
+    shutil.rmtree(inner)
+    inner.symlink_to(victim)
+    with pytest.raises(FileProblem, match="links or lie outside"):
+        read_picture(path)
 
 
 def test_chunks_that_no_memory_holds_are_refused(tmp_path: Path) -> None:

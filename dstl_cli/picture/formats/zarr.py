@@ -51,11 +51,15 @@ def read(source: Source) -> Picture:
         node = _zarr().open(store=str(root), mode="r")
         levels, axes = _levels(name, root, node)
         arrays = [node[level] if level else node for level in levels]
+        levels = tuple(str(array.path) for array in arrays)  # where they were found, whatever the metadata call it
         spec, pages = _spec(name, arrays[0], axes)
         for large, small in pairwise(arrays):
             if _factors(large.shape, small.shape) is None:
                 what = f"has a level of {small.shape} values beside one of {large.shape}"
                 raise unsupported(name, what, "remove it, or give the array of the first level")
+    inside = Path(os.path.realpath(root))
+    if any(Path(os.path.realpath(inside / level)) != inside / level for level in levels):
+        raise unsupported(name, "has levels that are links or lie outside of it", "copy them into the folder")
     source.check_size(spec.width, spec.height, 0)
     values = math.prod(arrays[0].chunks)  # of a chunk, which is decoded whole
     source.check_size(values, 1, 0)
