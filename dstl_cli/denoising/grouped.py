@@ -129,7 +129,8 @@ class GroupedEngine(Engine):
 
         Passes that turn no colours keep the first stage beside them.
         """
-        count, settings = len(plan.centres), plan.settings.groups
+        count = len(plan.centres)
+        settings: GroupSettings = plan.settings.groups
         noises = [plan.noise.channel(index) for index in range(count)]
         kept = 1.0 if turns_colours(noises, settings.patch_size) else 1.5
         half = 0.0 if halved_plan(plan) is None else 0.25 * count
@@ -550,7 +551,8 @@ def find_groups(guides: list[Plane], grid: ReferenceGrid, execution: Execution) 
     kept = execution.allocate((int(ends[-1]), grid.group), kind)  # together: pieces would leave holes in the memory
 
     def run(number: int) -> Corners:
-        tile, own = tiles[number], kept[ends[number] : ends[number + 1]]
+        tile = tiles[number]
+        own: Corners = kept[ends[number] : ends[number + 1]]
         corners = np.empty(own.shape, dtype=np.int32)
         windows = np.stack([guide.window(tile.box) for guide in guides])
         match(windows, tile.rows, tile.columns, grid.patch_size, grid.offsets, corners)
