@@ -186,7 +186,7 @@ def denoise(
     with ExitStack() as around:
         if scheduler is not None or chosen_shard is not None:
             around.enter_context(_noted(run, output, chosen_shard))
-        around.enter_context(_on_workers(run, scheduler, jobs))
+        around.enter_context(_on_workers(run, scheduler, jobs, trust_files))
         _show(run, say, quiet=quiet or json, verbose=verbose)
     if json:
         named: dict[str, Any] = {"sigma": sigma, "noise": noise, "nan": nan}
@@ -247,7 +247,7 @@ def _draw_preview(
 
 
 @contextmanager
-def _on_workers(run: "DenoiseRun", scheduler: str | None, jobs: int | None) -> Iterator[None]:
+def _on_workers(run: "DenoiseRun", scheduler: str | None, jobs: int | None, trusted: bool) -> Iterator[None]:
     """Have the workers behind a scheduler do the work of a run, if one is given and there is work."""
     if scheduler is None or not run.todo:
         yield
@@ -257,7 +257,7 @@ def _on_workers(run: "DenoiseRun", scheduler: str | None, jobs: int | None) -> I
     from dstl_cli.run.cluster import connected
 
     try:
-        with connected(scheduler, jobs) as cluster:
+        with connected(scheduler, jobs, trusted=trusted) as cluster:
             run.executor = OnCluster(cluster)
             yield
     finally:

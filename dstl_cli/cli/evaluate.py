@@ -106,7 +106,7 @@ def evaluate(
     options.check_outputs({"--csv": csv, "--report": report}, files + (settings["transform"] or []), force=force)
     pairs = pairs if part is None else part.of(pairs)
     run = Evaluation(pairs, Measures(peak, ssim), plan, wants_pictures=report is not None)
-    with _on_workers(run, scheduler, jobs), progress_bar("evaluate") as (progress, describe):
+    with _on_workers(run, scheduler, jobs, trust_files), progress_bar("evaluate") as (progress, describe):
         for sentence in run.all(progress, describe):
             report_error(sentence)
     if csv is not None and run.rows:
@@ -126,7 +126,7 @@ def evaluate(
 
 
 @contextmanager
-def _on_workers(run: "Evaluation", scheduler: str | None, jobs: int | None) -> Iterator[None]:
+def _on_workers(run: "Evaluation", scheduler: str | None, jobs: int | None, trusted: bool) -> Iterator[None]:
     """Have the workers behind a scheduler do the work, if one is given."""
     if scheduler is None:
         yield
@@ -134,7 +134,7 @@ def _on_workers(run: "Evaluation", scheduler: str | None, jobs: int | None) -> I
     from dstl_cli.run.batches import MeasuredOnCluster
     from dstl_cli.run.cluster import connected
 
-    with connected(scheduler, jobs) as cluster:
+    with connected(scheduler, jobs, trusted=trusted) as cluster:
         run.executor = MeasuredOnCluster(cluster)
         yield
 
