@@ -168,7 +168,7 @@ def denoise(
     others = [] if save_transform is None else [save_transform]
     beside = [None if path is None else place_of(path) for path in (residual, compare)]
     planned = plan_jobs(found, output, suffix=suffix, residual=beside[0], compare=beside[1], others=others)
-    mine = planned if chosen_shard is None else chosen_shard.of(planned)
+    mine = options.chosen_part(chosen_shard, planned, quiet=quiet)
     todo, done_before = split_done(mine, resume=resume, force=force, others=others)
     run = DenoiseRun(
         *(found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality),

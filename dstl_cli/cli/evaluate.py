@@ -104,7 +104,7 @@ def evaluate(
         pairs = clean_pictures(inputs, recursive=recursive)
     files = [item.path for pair in pairs for item in pair if item is not None and isinstance(item.path, Path)]
     options.check_outputs({"--csv": csv, "--report": report}, files + (settings["transform"] or []), force=force)
-    pairs = pairs if part is None else part.of(pairs)
+    pairs = options.chosen_part(part, pairs)
     run = Evaluation(pairs, Measures(peak, ssim), plan, wants_pictures=report is not None)
     with _on_workers(run, scheduler, jobs, trust_files), progress_bar("evaluate") as (progress, describe):
         for sentence in run.all(progress, describe):

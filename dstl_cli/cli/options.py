@@ -15,6 +15,7 @@ from dstl_cli.base.checks import NAN_CHOICES, check_sigma, keeps_invalid
 from dstl_cli.base.names import display_name
 from dstl_cli.base.scratch import Memory
 from dstl_cli.base.shards import Shard
+from dstl_cli.cli.console import tell
 from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
 from dstl_cli.learning.methods import METHODS
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dstl_cli.run.noise import NoiseFile
 
 Made = TypeVar("Made")
+Item = TypeVar("Item")
 EVERYDAY, FILES, LEARNING, EXPERTS, OUTPUT = "Everyday", "Folders and files", "Learning", "Experts", "What is said"
 CLUSTER = "Many machines"
 KINDS = {"int": "N", "float": "X", "str": "TEXT", "path": "PATH"}
@@ -145,6 +147,7 @@ def chosen_memory(most: str | None, scratch: Path | None) -> Memory:
     """How much memory the work may take, given as 600M or 2G, and where the rest goes."""
     if scratch is not None and not scratch.is_dir():
         raise UsageProblem(f"--scratch takes a folder that exists, not {display_name(scratch)}.")
+    scratch = scratch and Path(os.path.abspath(scratch))  # workers are somewhere else
     if most is None:
         return Memory(None, scratch)
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGT]?)(?:i?B)?", most.strip(), re.IGNORECASE)
@@ -197,6 +200,15 @@ def parse_shard(text: str | None) -> Shard | None:
     if not 1 <= number <= count:
         raise UsageProblem(f"--shard takes I/N with I from 1 to N, such as 3/64, or slurm, not {text!r}.")
     return Shard(number, count)
+
+
+def chosen_part(part: Shard | None, items: list[Item], *, quiet: bool = False) -> list[Item]:
+    """The items of a part, or all; it is said where a part has none."""
+    own = items if part is None else part.of(items)
+    if items and not own and not quiet:
+        pictures = "1 picture" if len(items) == 1 else f"{len(items)} pictures"
+        tell(f"Part {part} is empty: of {pictures} there is none in it.", to_stderr=True)
+    return own
 
 
 def _shard_of_array(variables: Mapping[str, str]) -> Shard:

@@ -263,6 +263,8 @@ def connected(address: str, threads: int | None = None, *, trusted: bool = False
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is told in our own words
     local = re.fullmatch(r"local(?::(\d{1,4}))?", address)
+    if local is not None and local[1] is not None and int(local[1]) == 0:
+        raise UsageProblem(f"--scheduler local:N takes at least one process, not {address}.")
     with dask.config.set({"logging.distributed": "critical", "distributed.comm.timeouts.connect": CONNECT_SECONDS}):
         if local is None:
             target = scheduler_address(address)
