@@ -209,6 +209,7 @@ def _check_preview(
     useless = [name for name, value in no_run.items() if value not in (None, False)]
     if useless:
         raise UsageProblem(f"--preview only draws its sheet, in which {useless[0]} has no effect; leave one out.")
+    options.check_local("--preview", sheet, *inputs)
     if len(inputs) != 1 or holds_pictures(Path(inputs[0])):
         raise UsageProblem("--preview shows one picture; give one picture.")
     from dstl_cli.report.sheet import SHOWN_SIDE

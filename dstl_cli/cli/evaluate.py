@@ -98,6 +98,7 @@ def evaluate(
     from dstl_cli.run.evaluation import Evaluation, clean_pictures, paired
 
     if plan is None or noisy is not None:
+        options.check_local("evaluate", *inputs, noisy)
         partners = Path(inputs[1]) if noisy is None else noisy
         pairs = paired(Path(inputs[0]), partners, recursive=recursive, noisy=noisy is not None)
     else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dstl_cli.base.addresses import Address, place_of
 from dstl_cli.base.checks import NAN_CHOICES, check_sigma, keeps_invalid
 from dstl_cli.base.names import display_name
 from dstl_cli.base.scratch import Memory
@@ -30,6 +31,7 @@ Made = TypeVar("Made")
 Item = TypeVar("Item")
 EVERYDAY, FILES, LEARNING, EXPERTS, OUTPUT = "Everyday", "Folders and files", "Learning", "Experts", "What is said"
 CLUSTER = "Many machines"
+_ONE_SLASH = re.compile(r"^([a-z][a-z0-9+.-]+):/(?!/)")
 KINDS = {"int": "N", "float": "X", "str": "TEXT", "path": "PATH"}
 
 
@@ -156,6 +158,17 @@ def chosen_memory(most: str | None, scratch: Path | None) -> Memory:
     return Memory(int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")), scratch)
 
 
+def check_local(option: str, *paths: Path | str | None) -> None:
+    """Refuse addresses where only files of this machine are taken; as a Path they have one slash left of two."""
+    for path in paths:
+        if path is None or os.path.lexists(path):
+            continue
+        text = path if isinstance(path, str) else _ONE_SLASH.sub(r"\1://", path.as_posix())
+        place = place_of(text)
+        if isinstance(place, Address):
+            raise UsageProblem(f"{option} takes files of this machine, not {place}; copy it first.")
+
+
 def chosen_noise(sigma: str, noise: str) -> "float | NoiseFile | None":
     """The noise that is told: the deviation of white noise or a model from a file; None where it is to be found."""
     deviation = parse_sigma(sigma)
@@ -163,6 +176,7 @@ def chosen_noise(sigma: str, noise: str) -> "float | NoiseFile | None":
         if deviation is not None and noise != "auto":
             raise UsageProblem("--sigma X is white noise of that deviation; leave out --noise.")
         return deviation
+    check_local("--noise", noise)
     path = Path(noise)
     if path.suffix.lower() != ".json":
         takes = "auto, white, poisson, shared or a FILE.json (a number goes to --sigma)"
@@ -301,6 +315,7 @@ def build_request(
     memory: Memory | None = None,
 ) -> "Request":
     """The request that the options make; what has no effect or is out of range is refused before a file is read."""
+    check_local("--transform", transform)
     entry, kept = QUALITIES[quality], transform is not None
     made = checked(lambda **given: entry.make(given, transform=kept, adapt=adapt), settings, ("adapt",))
     from dstl_cli.denoising.plan import TransformSource
