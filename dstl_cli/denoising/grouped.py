@@ -30,7 +30,7 @@ from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform
 from dstl_cli.noise.model import ChannelNoise
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.tiles import Sums, Tile, TileGrid, spans_of, tiles_in, weighted_average
-from dstl_cli.pixels.planes import Box, Plane, averaged
+from dstl_cli.pixels.planes import Box, LazyPlane, Plane, averaged
 from dstl_cli.pixels.scales import NOISE_GAIN, SHARP_LOBES, exchanged, halved, halved_shape, under, with_low_from
 from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.transform import Transform
@@ -125,15 +125,16 @@ class GroupedEngine(Engine):
         return math.lcm(settings.first_stride, *map(settings.stride_of, range(settings.matchings)))
 
     def planes(self, plan: Plan) -> float:
-        """Pilot and current of every channel, the groups of two matchings, and what passes that turn no colours add.
+        """Pilot and current of every channel, and the groups of two matchings.
 
-        They make new planes, and the first stage is kept beside them.
+        Passes that turn no colours keep the first stage beside them.
         """
-        count = len(plan.centres)
+        count, settings = len(plan.centres), plan.settings.groups
         noises = [plan.noise.channel(index) for index in range(count)]
-        turned = turns_colours(noises, plan.settings.groups.patch_size)
+        kept = 1.0 if turns_colours(noises, settings.patch_size) else 1.5
         half = 0.0 if halved_plan(plan) is None else 0.25 * count
-        return 2.0 * count + 2.0 + half + (0.0 if turned else count + 2.0)
+        places = [0.5 * settings.group / settings.stride_of(number) ** 2 for number in range(settings.matchings)]
+        return 2.0 * kept * count + half + sum(sorted(places)[-2:])
 
     def window(self, box: Box, plan: Plan) -> Box:
         """The groups and the sums of each pass, from the last to the first stage, and the coarser scales."""
@@ -174,10 +175,13 @@ class GroupedEngine(Engine):
             fine = [plane.cut(window.common(plane.box)) for plane in planes]
         pilots = self._first_stage(fine, noises, plan, first, steps)
         pilots = with_low_of(pilots, coarse, PILOT_SHARE, SHARP_LOBES, PILOT_WEIGHT, execution.threads)
-        estimates = self._passes(fine, list(pilots), noises, settings, others, steps)
-        results = estimates  # turned colours have taken the place of the first stage
-        if not turned:
-            results = [_blend(*pair, -settings.overshoot) for pair in zip(estimates, pilots, strict=True)]
+        results = self._passes(fine, list(pilots), noises, settings, others, steps)
+        del fine
+        if settings.passes and not turned:  # turned colours have taken the place of the first stage
+            for index, (first_one, noise) in enumerate(zip(pilots, noises, strict=True)):
+                if noise.deviation() > 0:
+                    results[index] = _blend(results[index], first_one, -settings.overshoot, in_place=True)
+        del pilots
         results = with_low_of(results, coarse, RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT, execution.threads)
         return [self._with_low(result, planes, index, plan, steps) for index, result in enumerate(results)]
 
@@ -212,7 +216,7 @@ class GroupedEngine(Engine):
         coarse = found[0] if len(found) == 1 else averaged(*found)
         if execution.progress is not None:  # the coarser scales do not tell how far they are
             execution.progress(1.0)
-        return with_low_from(result, coarse, LOW_SHARE, weight=noise.coarse_excess)
+        return with_low_from(result, coarse, LOW_SHARE, weight=noise.coarse_excess, in_place=True)
 
     def _first_stage(
         self, planes: list[Plane], noises: list[ChannelNoise], plan: Plan, grid: "ReferenceGrid", steps: "_Steps"
@@ -257,16 +261,16 @@ class GroupedEngine(Engine):
                 planes = [*noisy, *currents, *pilots]
                 pilots, currents = colour_pass(planes, noises, settings.removal(number), groups, steps.next())
                 continue
-            luminance = pilots[0]
-            for index, noise in enumerate(noises):
+            for index, noise in reversed(list(enumerate(noises))):  # the luminance that tells the levels changes last
                 if noise.deviation() > 0:
                     pilots[index], currents[index] = ridge_pass(
-                        [noisy[index], currents[index], pilots[index], *levels_for(noise, luminance)],
+                        [noisy[index], currents[index], pilots[index], *levels_for(noise, pilots[0])],
                         noise,
                         settings.removal(number),
                         groups,
                         steps.next(),
                         FAINT if index else 0.0,
+                        in_place=number > 0,
                     )
         return pilots
 
@@ -309,7 +313,7 @@ def costs_of(plan: Plan, turned: bool) -> list[float]:
             costs.append(MATCHING_COST * (1 + len(plan.centres)) * places / settings.stride_of(number) ** 2)
         matching = settings.matching_of(number)
         cost = settings.patch_size_of(matching) ** 2 / settings.stride_of(matching) ** 2 * settings.group / 64
-        costs += [COLOUR_COST * cost] if turned else [share * cost for share in own]
+        costs += [COLOUR_COST * cost] if turned else [share * cost for share in reversed(own)]
     return costs + [COARSE_COST / COARSE_STRIDE**2 for index in noisy if coarser_scales(plan, index)]
 
 
@@ -346,7 +350,14 @@ def threshold_stage(
 
 
 def ridge_pass(
-    planes: list[Plane], noise: ChannelNoise, removal: Removal, groups: Groups, execution: Execution, faint: float = 0.0
+    planes: list[Plane],
+    noise: ChannelNoise,
+    removal: Removal,
+    groups: Groups,
+    execution: Execution,
+    faint: float = 0.0,
+    *,
+    in_place: bool = False,
 ) -> tuple[Plane, Plane]:
     """A better estimate, and the same with some of the noise still in it.
 
@@ -354,6 +365,7 @@ def ridge_pass(
 
     planes: noisy, current (noisy after the passes before, with the noise they left), the estimate so far, and where the
     noise follows the brightness the luminance. Where no noise is left, the second is the estimate too.
+    in_place: written over the estimate so far and current, which are no more.
     """
     from dstl_cli.patches.kernels.grouped import ridge_groups
 
@@ -368,7 +380,9 @@ def ridge_pass(
         known = patch_factors(levels, side, noise), corners, side, white, deviation, strength, left
         ridge_groups(noisy, current, pilot, *known, sums[0], sums[1] if left else NOTHING, sums[-1])
 
-    found = _average(_common(planes), groups, 2 if left else 1, run, execution)
+    common, count = _common(planes), 2 if left else 1
+    into = [common[2], common[1]][:count] if in_place else []
+    found = _average(common, groups, count, run, execution, into)
     return found[0], found[-1]
 
 
@@ -497,7 +511,8 @@ def stabilised(guides: list[Plane], noise: ChannelNoise) -> list[Plane]:
     """Guides to compare patches on: the first, the luminance, with the same noise at every level."""
     if noise.level_factors(np.zeros(1)) is None:
         return guides
-    return [replace(guides[0], values=noise.stabilised(guides[0].values)), *guides[1:]]
+    levels = guides[0]
+    return [LazyPlane(lambda box: noise.stabilised(levels.window(box)), levels.box, levels.shape), *guides[1:]]
 
 
 def patch_coder(transform: Transform, noise: ChannelNoise) -> tuple[Array32, Array32, Array]:
@@ -529,16 +544,22 @@ def find_groups(guides: list[Plane], grid: ReferenceGrid, execution: Execution) 
     for guide in guides[1:]:
         box = box.common(guide.box)
     tiles, _ = tiles_in(tile_grid := grid.tiles(guides[0].shape), box)
+    ends = np.cumsum([0, *(tile.rows.size * tile.columns.size for tile in tiles)])
+    most = max((math.prod(tile.box.shape) for tile in tiles), default=0)
+    kind = np.uint16 if most <= np.iinfo(np.uint16).max else np.int32
+    kept = execution.allocate((int(ends[-1]), grid.group), kind)  # together: pieces would leave holes in the memory
 
-    def run(tile: Tile) -> Corners:
-        corners = np.empty((tile.rows.size * tile.columns.size, grid.group), dtype=np.int32)
+    def run(number: int) -> Corners:
+        tile, own = tiles[number], kept[ends[number] : ends[number + 1]]
+        corners = np.empty(own.shape, dtype=np.int32)
         windows = np.stack([guide.window(tile.box) for guide in guides])
         match(windows, tile.rows, tile.columns, grid.patch_size, grid.offsets, corners)
-        fits = windows[0].size <= np.iinfo(np.uint16).max
-        return corners.astype(np.uint16) if fits else corners
+        own[...] = corners
+        return own
 
     places = [tile.place for tile in tiles]
-    return Groups(grid.patch_size, tile_grid, box, dict(zip(places, execution.over(tiles, run), strict=True)))
+    found = execution.over(range(len(tiles)), run)
+    return Groups(grid.patch_size, tile_grid, box, dict(zip(places, found, strict=True)))
 
 
 def _average(
@@ -608,9 +629,10 @@ def room(shape: tuple[int, int], side: int, offsets: Index, wanted: int) -> int:
     return min(wanted, int(np.count_nonzero(within)))
 
 
-def _blend(first: Plane, second: Plane, share: float) -> Plane:
-    """The first plane with this share of the second in its place."""
-    blend = second.window(first.box) - first.values
+def _blend(first: Plane, second: Plane, share: float, *, in_place: bool = False) -> Plane:
+    """The first plane with this share of the second in its place; in_place: written over the second."""
+    other = second.window(first.box)
+    blend = np.subtract(other, first.values, out=other if in_place else None)
     blend *= blend.dtype.type(share)
     blend += first.values
     return replace(first, values=blend)

@@ -27,7 +27,7 @@ Floats = NDArray[np.floating[Any]]
 STRIP_PIXELS = 8_000_000  # denoised at a time, where little is needed around them
 STRIP_ROWS = 64  # strips are as high as some rows of tiles
 RESULT_PIXELS = 1_000_000  # read or finished by a thread at a time
-LARGEST_OVERHEAD = 1.25  # windows of strips may have so many times the pixels of the strips
+LARGEST_OVERHEAD = 1.3  # windows of strips may have so many times the pixels of the strips
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,12 @@ def strips(plan: Plan, memory: Memory, part: Box | None = None) -> list[Box]:
     while rows > STRIP_ROWS and not memory.holds(plan.working_bytes(_strip(whole, whole.top, rows))):
         rows = rows // (2 * STRIP_ROWS) * STRIP_ROWS or STRIP_ROWS
     most = LARGEST_OVERHEAD * plan.window(whole).shape[0]
-    while True:
-        if 2 * rows > height:
-            return [whole]
+    for count in range(-(-height // rows), 1, -1):
+        rows = -(-height // (count * STRIP_ROWS)) * STRIP_ROWS  # about equal, so that the largest window is small
         boxes = [_strip(whole, top, rows) for top in range(whole.top, whole.bottom, rows)]
         if sum(plan.window(box).shape[0] for box in boxes) <= most:
             return boxes
-        rows += STRIP_ROWS
+    return [whole]
 
 
 def _strip(whole: Box, top: int, rows: int) -> Box:

@@ -1,5 +1,6 @@
 """Groups of similar patches: kernels equal to the naive ones, tiles that cover, and laws of the whole pipeline."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -608,6 +609,38 @@ def test_the_input_is_left_alone(camera: NDArray[np.uint8]) -> None:
     before = picture.copy()
     denoised(picture, 20.0)
     assert np.array_equal(picture, before)
+
+
+class CountedMemory:
+    """Allocates arrays, and knows how many bytes of them were in use at a time, at most."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    def allocate(self, shape: tuple[int, int], dtype: Any) -> NDArray[Any]:
+        array = np.empty(shape, dtype)
+        self._count(array.nbytes)
+        weakref.finalize(array, self._count, -array.nbytes)
+        return array
+
+    def _count(self, size: int) -> None:
+        self.now += size
+        self.most = max(self.most, self.now)
+
+
+@pytest.mark.parametrize("levels", [(), (0.0, 255.0)])
+def test_planes_that_are_no_more_are_written_over(levels: tuple[float, ...]) -> None:
+    """Beside the noisy picture there are no more planes than the engine says."""
+    shape = (96, 160)
+    factors = (0.7, 1.4)[: len(levels)]
+    noise = SpectralNoise((SpectralChannel((0.05, 0.3), (40.0, 20.0), levels=levels, factors=factors),) * 3)
+    groups = GroupSettings(window_radius=6, near_radius=4, first_radius=5, first_group=4, group=16, passes=4)
+    plan = replace(make_plan("best", BestSettings(groups=groups), shape, (20.0,) * 3, DCT), noise=noise)
+    rng, memory = np.random.default_rng(0), CountedMemory()
+    planes = [Plane.whole((100 + 20 * rng.standard_normal(shape)).astype(np.float32)) for _ in range(3)]
+    BEST.run(planes, plan, Execution(allocate=memory.allocate))
+    assert 0 < memory.most <= 1.02 * BEST.planes(plan) * planes[0].values.nbytes
+    assert memory.now == 0
 
 
 def test_a_stride_that_leaves_gaps_is_refused() -> None:

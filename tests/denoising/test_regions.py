@@ -350,6 +350,19 @@ def test_strips_are_the_picture(rows: int, monkeypatch: pytest.MonkeyPatch) -> N
             assert {(box.left, box.right) for box in boxes} == {(0, plan.shape[1])}
 
 
+def test_strips_are_about_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left for the last one is not little: its window would be in vain."""
+    plan = surveyed(CASES[0])
+    height, width = plan.shape
+    monkeypatch.setattr(pipeline, "STRIP_ROWS", 1)
+    monkeypatch.setattr(pipeline, "LARGEST_OVERHEAD", 1e9)
+    for rows in range(height // 5, height):
+        monkeypatch.setattr(pipeline, "STRIP_PIXELS", rows * width)
+        heights = [box.shape[0] for box in strips(plan, Memory())]
+        assert len(heights) == -(-height // rows)
+        assert max(heights) - min(heights) < len(heights)
+
+
 # Windows that do not fit.
 
 
