@@ -168,7 +168,7 @@ def denoise(
     others = [] if save_transform is None else [save_transform]
     beside = [None if path is None else place_of(path) for path in (residual, compare)]
     planned = plan_jobs(found, output, suffix=suffix, residual=beside[0], compare=beside[1], others=others)
-    mine = planned if chosen_shard is None else chosen_shard.of(planned)
+    mine = options.chosen_part(chosen_shard, planned, quiet=quiet)
     todo, done_before = split_done(mine, resume=resume, force=force, others=others)
     run = DenoiseRun(
         *(found, todo, done_before, known, request, save_transform, strip, force, resume, jpeg_quality),
@@ -186,7 +186,7 @@ def denoise(
     with ExitStack() as around:
         if scheduler is not None or chosen_shard is not None:
             around.enter_context(_noted(run, output, chosen_shard))
-        around.enter_context(_on_workers(run, scheduler, jobs))
+        around.enter_context(_on_workers(run, scheduler, jobs, trust_files))
         _show(run, say, quiet=quiet or json, verbose=verbose)
     if json:
         named: dict[str, Any] = {"sigma": sigma, "noise": noise, "nan": nan}
@@ -209,6 +209,7 @@ def _check_preview(
     useless = [name for name, value in no_run.items() if value not in (None, False)]
     if useless:
         raise UsageProblem(f"--preview only draws its sheet, in which {useless[0]} has no effect; leave one out.")
+    options.check_local("--preview", sheet, *inputs)
     if len(inputs) != 1 or holds_pictures(Path(inputs[0])):
         raise UsageProblem("--preview shows one picture; give one picture.")
     from dstl_cli.report.sheet import SHOWN_SIDE
@@ -247,7 +248,7 @@ def _draw_preview(
 
 
 @contextmanager
-def _on_workers(run: "DenoiseRun", scheduler: str | None, jobs: int | None) -> Iterator[None]:
+def _on_workers(run: "DenoiseRun", scheduler: str | None, jobs: int | None, trusted: bool) -> Iterator[None]:
     """Have the workers behind a scheduler do the work of a run, if one is given and there is work."""
     if scheduler is None or not run.todo:
         yield
@@ -257,7 +258,7 @@ def _on_workers(run: "DenoiseRun", scheduler: str | None, jobs: int | None) -> I
     from dstl_cli.run.cluster import connected
 
     try:
-        with connected(scheduler, jobs) as cluster:
+        with connected(scheduler, jobs, trusted=trusted) as cluster:
             run.executor = OnCluster(cluster)
             yield
     finally:

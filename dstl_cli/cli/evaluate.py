@@ -98,15 +98,16 @@ def evaluate(
     from dstl_cli.run.evaluation import Evaluation, clean_pictures, paired
 
     if plan is None or noisy is not None:
+        options.check_local("evaluate", *inputs, noisy)
         partners = Path(inputs[1]) if noisy is None else noisy
         pairs = paired(Path(inputs[0]), partners, recursive=recursive, noisy=noisy is not None)
     else:
         pairs = clean_pictures(inputs, recursive=recursive)
     files = [item.path for pair in pairs for item in pair if item is not None and isinstance(item.path, Path)]
     options.check_outputs({"--csv": csv, "--report": report}, files + (settings["transform"] or []), force=force)
-    pairs = pairs if part is None else part.of(pairs)
+    pairs = options.chosen_part(part, pairs)
     run = Evaluation(pairs, Measures(peak, ssim), plan, wants_pictures=report is not None)
-    with _on_workers(run, scheduler, jobs), progress_bar("evaluate") as (progress, describe):
+    with _on_workers(run, scheduler, jobs, trust_files), progress_bar("evaluate") as (progress, describe):
         for sentence in run.all(progress, describe):
             report_error(sentence)
     if csv is not None and run.rows:
@@ -126,7 +127,7 @@ def evaluate(
 
 
 @contextmanager
-def _on_workers(run: "Evaluation", scheduler: str | None, jobs: int | None) -> Iterator[None]:
+def _on_workers(run: "Evaluation", scheduler: str | None, jobs: int | None, trusted: bool) -> Iterator[None]:
     """Have the workers behind a scheduler do the work, if one is given."""
     if scheduler is None:
         yield
@@ -134,7 +135,7 @@ def _on_workers(run: "Evaluation", scheduler: str | None, jobs: int | None) -> I
     from dstl_cli.run.batches import MeasuredOnCluster
     from dstl_cli.run.cluster import connected
 
-    with connected(scheduler, jobs) as cluster:
+    with connected(scheduler, jobs, trusted=trusted) as cluster:
         run.executor = MeasuredOnCluster(cluster)
         yield
 

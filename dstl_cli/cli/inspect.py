@@ -43,6 +43,7 @@ def inspect(
 
     Example: dstl inspect photo.jpg --plot noise.png --save-noise photo.json
     """
+    options.check_local("inspect", path)
     options.check_plot(plot, [path], force=force)
     options.check_noise_output("--save-noise", save_noise)
     options.check_outputs({"--plot": plot, "--save-noise": save_noise}, [path], force=force)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dstl_cli.base.addresses import Address, place_of
 from dstl_cli.base.checks import NAN_CHOICES, check_sigma, keeps_invalid
 from dstl_cli.base.names import display_name
 from dstl_cli.base.scratch import Memory
 from dstl_cli.base.shards import Shard
+from dstl_cli.cli.console import tell
 from dstl_cli.denoising.qualities import DEFAULT_QUALITY, QUALITIES
 from dstl_cli.errors import UsageProblem
 from dstl_cli.learning.methods import METHODS
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
     from dstl_cli.run.noise import NoiseFile
 
 Made = TypeVar("Made")
+Item = TypeVar("Item")
 EVERYDAY, FILES, LEARNING, EXPERTS, OUTPUT = "Everyday", "Folders and files", "Learning", "Experts", "What is said"
 CLUSTER = "Many machines"
+_ONE_SLASH = re.compile(r"^([a-z][a-z0-9+.-]+):/(?!/)")
 KINDS = {"int": "N", "float": "X", "str": "TEXT", "path": "PATH"}
 
 
@@ -145,12 +149,24 @@ def chosen_memory(most: str | None, scratch: Path | None) -> Memory:
     """How much memory the work may take, given as 600M or 2G, and where the rest goes."""
     if scratch is not None and not scratch.is_dir():
         raise UsageProblem(f"--scratch takes a folder that exists, not {display_name(scratch)}.")
+    scratch = scratch and Path(os.path.abspath(scratch))  # workers are somewhere else
     if most is None:
         return Memory(None, scratch)
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGT]?)(?:i?B)?", most.strip(), re.IGNORECASE)
     if not found or float(found[1]) == 0:
         raise UsageProblem(f"--max-memory takes an amount such as 600M or 2G, not {most!r}.")
     return Memory(int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")), scratch)
+
+
+def check_local(option: str, *paths: Path | str | None) -> None:
+    """Refuse addresses where only files of this machine are taken; as a Path they have one slash left of two."""
+    for path in paths:
+        if path is None or os.path.lexists(path):
+            continue
+        text = path if isinstance(path, str) else _ONE_SLASH.sub(r"\1://", path.as_posix())
+        place = place_of(text)
+        if isinstance(place, Address):
+            raise UsageProblem(f"{option} takes files of this machine, not {place}; copy it first.")
 
 
 def chosen_noise(sigma: str, noise: str) -> "float | NoiseFile | None":
@@ -160,6 +176,7 @@ def chosen_noise(sigma: str, noise: str) -> "float | NoiseFile | None":
         if deviation is not None and noise != "auto":
             raise UsageProblem("--sigma X is white noise of that deviation; leave out --noise.")
         return deviation
+    check_local("--noise", noise)
     path = Path(noise)
     if path.suffix.lower() != ".json":
         takes = "auto, white, poisson, shared or a FILE.json (a number goes to --sigma)"
@@ -197,6 +214,15 @@ def parse_shard(text: str | None) -> Shard | None:
     if not 1 <= number <= count:
         raise UsageProblem(f"--shard takes I/N with I from 1 to N, such as 3/64, or slurm, not {text!r}.")
     return Shard(number, count)
+
+
+def chosen_part(part: Shard | None, items: list[Item], *, quiet: bool = False) -> list[Item]:
+    """The items of a part, or all; it is said where a part has none."""
+    own = items if part is None else part.of(items)
+    if items and not own and not quiet:
+        pictures = "1 picture" if len(items) == 1 else f"{len(items)} pictures"
+        tell(f"Part {part} is empty: of {pictures} there is none in it.", to_stderr=True)
+    return own
 
 
 def _shard_of_array(variables: Mapping[str, str]) -> Shard:
@@ -289,6 +315,7 @@ def build_request(
     memory: Memory | None = None,
 ) -> "Request":
     """The request that the options make; what has no effect or is out of range is refused before a file is read."""
+    check_local("--transform", transform)
     entry, kept = QUALITIES[quality], transform is not None
     made = checked(lambda **given: entry.make(given, transform=kept, adapt=adapt), settings, ("adapt",))
     from dstl_cli.denoising.plan import TransformSource

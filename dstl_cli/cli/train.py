@@ -106,7 +106,7 @@ def train(
     options.check_outputs({"--output": checkpoint_of(output)}, files, force=True)
     every = settings["train_patches"] is None
     try:
-        with _parts(chosen, pictures, held_out, scheduler, every=every) as (settled, *parts):
+        with _parts(chosen, pictures, held_out, scheduler, every=every, trusted=trust_files) as (settled, *parts):
             run = TrainRun(settled, output, *parts)
             (run.take_up if resumed else run.forget)()
             _show(run, quiet=quiet or json, verbose=verbose, json=json)
@@ -124,10 +124,11 @@ def _parts(
     scheduler: str | None,
     *,
     every: bool,
+    trusted: bool,
 ) -> Iterator[tuple[CollectionSettings, "CollectionPart", "CollectionPart"]]:
     """The settings and both parts of a training: a sample in this process, or shards on the workers of a scheduler.
 
-    every: whether all patches are learnt from, where there are workers.
+    Where there are workers: every: whether all patches are learnt from; trusted: whether they decode files themselves.
     """
     if scheduler is None:
         from dstl_cli.run.collections import sampled
@@ -139,7 +140,7 @@ def _parts(
     from dstl_cli.run.sharded import OnWorkers, in_shards
 
     wanted = None if every else settings.train_patches
-    with connected(scheduler) as cluster:
+    with connected(scheduler, trusted=trusted) as cluster:
         yield options.checked(
             lambda **given: in_shards(settings, pictures, held_out, OnWorkers(cluster), wanted=wanted), {}, ("batches",)
         )

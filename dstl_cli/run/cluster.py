@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import resource_tracker
@@ -26,6 +26,7 @@ from dstl_cli.base.names import display_name
 from dstl_cli.base.scratch import SHARE, Memory
 from dstl_cli.base.threads import available_cores
 from dstl_cli.errors import DstlError, UsageProblem
+from dstl_cli.picture.decoding.asking import reading
 from dstl_cli.version import __version__
 
 Part = TypeVar("Part")
@@ -71,11 +72,15 @@ Task = Callable[[Part, Means], Result]
 
 @dataclass(frozen=True)
 class Cluster:
-    """A thin client of a scheduler. threads: of a part on a worker; None: as many as the worker has."""
+    """A thin client of a scheduler.
+
+    threads: of a part on a worker; None: as many as the worker has. trusted: whether workers decode files themselves.
+    """
 
     client: Any
     address: str
     threads: int | None
+    trusted: bool = False
 
     @property
     def workers(self) -> int:
@@ -101,7 +106,7 @@ class Cluster:
                     workers, counted = self.workers, monotonic()
                 room = (most or WINDOW * max(1, workers)) - len(out)
                 for number, part in islice(waiting, max(0, room)):
-                    future = self.client.submit(_run, task, part, self.threads, key=(name, number), pure=False)
+                    future = self._submit((name, number), _run, task, part)
                     out[future] = part
                     finished.add(future)
                 if not out:
@@ -142,6 +147,8 @@ class Cluster:
                 else:
                     yield from zip(batch, results, strict=True)
             left = [item for item, _ in lost]
+            if not left:
+                return
         yield from lost
 
     def _checked_workers(self) -> int:
@@ -149,8 +156,10 @@ class Cluster:
 
         Dask itself never says so where a worker cannot load what it is sent.
         """
+        wanted = self.client.submit(abs, 0, pure=False)  # what makes clusters that grow with the work begin
         while not self.workers:
             sleep(WAIT_SECONDS)
+        wanted.release()
         told = self.client.run(eval, VERSION_THERE, on_error="return")
         for found in told.values():
             if isinstance(found, ImportError):
@@ -177,10 +186,11 @@ class Cluster:
     def _submitted(self, task: Callable[..., Any], parts: Iterable[Any], *given: Any) -> list[Any]:
         """A task over parts, or what workers hold, as Dask's futures."""
         name = f"{task.__name__}-{uuid4().hex}"
-        return [
-            self.client.submit(_run_on, task, part, given, self.threads, key=(name, number), pure=False)
-            for number, part in enumerate(parts)
-        ]
+        return [self._submit((name, number), _run_on, task, part, given) for number, part in enumerate(parts)]
+
+    def _submit(self, key: tuple[str, int], run: Callable[..., Any], *given: Any) -> Any:
+        """What a worker is to run, with what all of ours is run with, as Dask's future."""
+        return self.client.submit(run, *given, self.threads, self.trusted, key=key, pure=False)
 
     def _outcome(self, future: Any) -> Any:
         """The result of a part, or why there is none."""
@@ -214,7 +224,7 @@ def _check_version(worker: str) -> None:
         raise DstlError(f"{both}; install the same version on all machines.")
 
 
-def _run(task: Task[Part, Result], part: Part, threads: int | None) -> Result | DstlError | Lost:
+def _run(task: Task[Part, Result], part: Part, threads: int | None, trusted: bool) -> Result | DstlError | Lost:
     """Run a part in a worker process, one at a time.
 
     Errors are results: what goes wrong where Dask sends an exception with its traceback is never heard of.
@@ -224,7 +234,7 @@ def _run(task: Task[Part, Result], part: Part, threads: int | None) -> Result | 
     worker = get_worker()
     means = Means(threads or worker.state.nthreads, worker.memory_manager.memory_limit or None)
     try:
-        with _here:
+        with _here, reading(trusted=True) if trusted else nullcontext():
             return task(part, means)
     except DstlError as error:
         return error
@@ -232,18 +242,18 @@ def _run(task: Task[Part, Result], part: Part, threads: int | None) -> Result | 
         return Lost(" ".join(f"{type(error).__name__} {error}".split()))
 
 
-def _run_on(task: Callable[..., Any], part: Any, given: tuple[Any, ...], threads: int | None) -> Any:
+def _run_on(task: Callable[..., Any], part: Any, given: tuple[Any, ...], threads: int | None, trusted: bool) -> Any:
     """Run a task on what a worker holds, or on a part; what went wrong before stays wrong."""
     if isinstance(part, (DstlError, Lost)):
         return part
-    return _run(lambda own, means: task(own, *given), part, threads)
+    return _run(lambda own, means: task(own, *given), part, threads, trusted)
 
 
 @contextmanager
-def connected(address: str, threads: int | None = None) -> Iterator[Cluster]:
+def connected(address: str, threads: int | None = None, *, trusted: bool = False) -> Iterator[Cluster]:
     """The workers behind an address: a scheduler's own, the file it wrote, or `local[:N]` for N processes here.
 
-    threads: of a part on a worker; None: all that the worker has.
+    threads: of a part on a worker; None: all that the worker has. trusted: whether workers decode files themselves.
     """
     try:
         import distributed
@@ -253,17 +263,19 @@ def connected(address: str, threads: int | None = None) -> Iterator[Cluster]:
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is told in our own words
     local = re.fullmatch(r"local(?::(\d{1,4}))?", address)
+    if local is not None and local[1] is not None and int(local[1]) == 0:
+        raise UsageProblem(f"--scheduler local:N takes at least one process, not {address}.")
     with dask.config.set({"logging.distributed": "critical", "distributed.comm.timeouts.connect": CONNECT_SECONDS}):
         if local is None:
             target = scheduler_address(address)
             with _client_of(target) as client:
-                yield Cluster(client, target, threads)
+                yield Cluster(client, target, threads, trusted)
             return
         cores, count = available_cores(), int(local[1] or 0)
         count = count or max(1, cores // (threads or 1))
         each = threads or max(1, cores // count)
         with _local_workers(count) as workers, distributed.Client(workers, set_as_default=False) as client:
-            yield Cluster(client, address, each)
+            yield Cluster(client, address, each, trusted)
 
 
 @contextmanager

@@ -95,3 +95,21 @@ def test_what_cannot_be_is_one_sentence(folder: Path) -> None:
     assert (done.code, len(done.sentences)) == (1, 1)
     assert "memory://in/broken.png" in done.sentences[0]
     assert sorted(objects("o2")) == ["a.png", "b.png"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("inspect", "s3://b/x.png"),
+        ("denoise", "s3://b/x.png", "--preview", "sheet.png"),
+        ("denoise", "missing.png", "--preview", "s3://b/x.png"),
+        ("denoise", "missing.png", "--transform", "s3://b/x.png"),
+        ("denoise", "missing.png", "--noise", "s3://b/x.png?sig=secret"),
+        ("evaluate", "s3://b/x.png", "missing.png"),
+        ("evaluate", "missing.png", "s3://b/x.png"),
+        ("evaluate", "missing.png", "--noisy", "s3://b/x.png"),
+        ("evaluate", "missing.png", "--sigma", "20", "--transform", "s3://b/x.png"),
+    ],
+)
+def test_addresses_are_refused_where_only_files_are_taken(asked: tuple[str, ...]) -> None:
+    refused(run(*asked), 2, "takes files of this machine, not s3://b/x.png; copy it first.")

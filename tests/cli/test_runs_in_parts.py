@@ -64,6 +64,14 @@ def test_the_summary_counts_without_records(folder: Path) -> None:
     assert done.text.splitlines()[-1] == "3 denoised, 1 failed, 0 done before, 0 other files skipped."
 
 
+def test_an_empty_part_is_told(folder: Path) -> None:
+    picture = next((folder / "in").glob("*.*"))
+    for command in (("denoise", picture, "-o", folder / "out.png", *FAST), ("evaluate", picture, "--sigma", "20")):
+        done = run(*command, "--shard", "2/3")
+        assert (done.code, "Part 2/3 is empty: of 1 picture there is none in it." in done.stderr) == (0, True)
+    assert not (folder / "out.png").exists()
+
+
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "-1/3", "1/3/3", ""])
 def test_what_is_no_shard_is_refused(folder: Path, shard: str) -> None:
     refused(run("denoise", folder / "in", "-o", folder / "out", *FAST, "--shard", shard), 2, "--shard")

@@ -41,7 +41,11 @@ def test_a_scheduler_that_does_not_answer_is_one_sentence_after_ten_seconds(fold
 
 def test_what_is_no_scheduler_is_refused(folder: Path) -> None:
     (folder / "notes.json").write_text("[]")
-    for given, words in (("nowhere", "local[:N]"), (str(folder / "notes.json"), "notes.json")):
+    for given, words in (
+        ("nowhere", "local[:N]"),
+        ("local:0", "at least one process"),
+        (str(folder / "notes.json"), "notes.json"),
+    ):
         refused(run_process("denoise", folder / "in", "-o", folder / "out", *HOW, "--scheduler", given), 2, words)
 
 

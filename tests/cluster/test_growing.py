@@ -1,0 +1,60 @@
+"""Clusters of a growing number of workers, which has to begin at none, and what is asked of them when all is done."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from distributed import Client, LocalCluster
+
+from dstl_cli.picture.decoding import asking
+from dstl_cli.run.cluster import Cluster, Means
+
+pytestmark = pytest.mark.slow
+
+
+def squares(part: list[int], means: Means) -> list[Any]:
+    del means
+    return [number**2 for number in part]
+
+
+def cut(numbers: Iterable[int], most: int) -> Iterator[list[int]]:
+    whole = list(numbers)
+    return (whole[start : start + most] for start in range(0, len(whole), most))
+
+
+def test_a_cluster_without_workers_gets_some_and_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    checked = Cluster._checked_workers
+
+    def counted(self: Any) -> int:
+        asked.append(self)
+        return checked(self)
+
+    monkeypatch.setattr(Cluster, "_checked_workers", counted)
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as workers,
+        Client(workers, set_as_default=False) as client,
+    ):
+        workers.adapt(minimum=0, maximum=1, interval="100ms")
+        done = dict(Cluster(client, "here", 1).each(squares, range(5), cut, list, most=2))
+    assert done == {number: number**2 for number in range(5)}
+    assert len(asked) == 1
+
+
+def trusts(part: int, means: Means) -> bool:
+    del part, means
+    return asking._State.trusted
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_workers_trust_files_for_as_long_as_they_are_told_to(trusted: bool) -> None:
+    with (
+        LocalCluster(n_workers=1, dashboard_address=None) as workers,
+        Client(workers, set_as_default=False) as client,
+    ):
+        for told in (trusted, False):
+            cluster = Cluster(client, "here", 1, trusted=told)
+            assert [found for _, found in cluster.completed(trusts, range(2))] == [told] * 2
