@@ -626,9 +626,14 @@ def offsets_within(radius: int, near: int, far_step: int) -> Index:
 
 
 def room(shape: tuple[int, int], side: int, offsets: Index, wanted: int) -> int:
-    """How many patches a group can have, at most the wanted number: those that the patch in a corner finds."""
-    within = (offsets >= 0).all(axis=1) & (offsets <= np.subtract(shape, side)).all(axis=1)
-    return min(wanted, int(np.count_nonzero(within)))
+    """How many patches a group can have, at most the wanted number: those that every patch finds, wherever it is."""
+    reach = 2 * int(abs(offsets).max(initial=0)) + 1  # in longer pictures no more places differ
+    found = []
+    for axis, length in enumerate(shape):
+        places = min(length - side + 1, reach)
+        others = np.arange(places)[:, None] + offsets[:, axis]
+        found.append(((others >= 0) & (others < places)).astype(np.float32))
+    return min(wanted, int((found[0] @ found[1].T).min()))
 
 
 def _blend(first: Plane, second: Plane, share: float, *, in_place: bool = False) -> Plane:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numba
 import numpy as np
 import pytest
 from hypothesis import strategies
+from skimage import data
 
 import dstl_cli
 from dstl_cli.base.progress import when_compiling
@@ -78,6 +80,29 @@ def test_what_was_compiled_is_loaded_in_the_next_process(folder: Path, told: lis
     assert kernel(folder)(20) == 41
     assert told == ["compiling"]
     assert kept.stat().st_mtime_ns == before
+
+
+@pytest.mark.skipif(not machine.SUPPORTED, reason="not tried on this platform")
+def test_code_is_called_as_it_was_kept_by_the_process_that_made_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numba links what it compiles with what it has, to other last bits: the first run gave other pixels."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    made: Any = kernel(tmp_path / "kept")
+    assert made(20) == 41
+    assert not any(isinstance(call, partial) for call in made._calls.values())  # numba's dispatcher is behind one
+
+
+@pytest.mark.slow
+def test_the_first_run_has_the_pixels_of_the_second(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    noisy = np.clip(data.astronaut()[:160, :160] + rng.normal(0, 20, (160, 160, 3)), 0, 255).astype(np.uint8)
+    np.save(tmp_path / "x.npy", noisy)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    for name in ("first.npy", "second.npy"):
+        call = [sys.executable, "-m", "dstl_cli", "denoise", str(tmp_path / "x.npy"), "-o", str(tmp_path / name)]
+        subprocess.run([*call, "--sigma", "20", "--quality", "best", "-q"], env=environment, check=True)
+    assert (tmp_path / "first.npy").read_bytes() == (tmp_path / "second.npy").read_bytes()
 
 
 def test_arguments_of_every_type_find_their_own_code(folder: Path) -> None:

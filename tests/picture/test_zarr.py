@@ -240,5 +240,7 @@ def test_without_the_package_one_sentence_says_so(tmp_path: Path, monkeypatch: p
 
     path = array_folder(tmp_path / "x.zarr", noise((9, 9)))
     monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(DstlError, match=r"^Zarr pictures need the package zarr; pip install 'dstl-cli\[cluster\]'"):
+    with pytest.raises(
+        DstlError, match=r"x\.zarr is a Zarr picture and needs the package zarr; pip install 'dstl-cli\[cluster\]'"
+    ):
         read_picture(path)

@@ -36,17 +36,30 @@ class Kernel:
         kinds = tuple(map(_kind_of, arguments))
         call = self._calls.get(kinds)
         if call is None:
-            call = self._calls[kinds] = self._found(signature_of(arguments))
+            call = self._calls[kinds] = self._found(arguments)
         return call(arguments)
 
-    def _found(self, signature: str) -> Callable[[tuple[Any, ...]], Any]:
-        """What is called with arguments of these types: machine code as it was kept; numba in any doubt."""
+    def _found(self, arguments: tuple[Any, ...]) -> Callable[[tuple[Any, ...]], Any]:
+        """What is called with arguments of these types: machine code as it was kept, or is now; numba in any doubt."""
+        signature = signature_of(arguments)
         with _lock:
             call = None
             with contextlib.suppress(Exception):
                 kept = MachineCode.from_bytes(self.files.load(signature))
                 call = None if kept is None else callable_from(kept)
+                call = call or self._compiled(signature, arguments)
             return call or partial(_spread_out, self.dispatcher)
+
+    def _compiled(self, signature: str, arguments: tuple[Any, ...]) -> Callable[[tuple[Any, ...]], Any] | None:
+        """Machine code made now, called as if it had been kept; None where numba alone can call it.
+
+        Numba would link it with what else it has compiled, whose last bits may differ: results would depend on which
+        process compiled them.
+        """
+        kernel = self.dispatcher
+        kernel.compile(tuple(map(kernel.typeof_pyval, arguments)))
+        made = kernel._cache.made.get(signature)
+        return None if made is None else callable_from(made)
 
     @property
     def dispatcher(self) -> Any:

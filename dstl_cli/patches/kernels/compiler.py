@@ -32,6 +32,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
 
     def __init__(self, files: KernelFiles) -> None:
         self.files = files
+        self.made: dict[str, MachineCode] = {}  # by this process, for each signature
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """The kernel for a signature as numba keeps it; None where it has to be compiled."""
@@ -51,6 +52,8 @@ class KernelCache(NullCache):  # type: ignore[misc]
             if kernel.library.has_dynamic_globals or kernel.lifted:
                 return
             machine = machine_code(kernel)
+            if machine is not None:
+                self.made[_in_words(signature)] = machine
             content = dumps(kernel._reduce()) if machine is None else machine.to_bytes()
             self.files.save(_in_words(signature), content)
 

@@ -147,7 +147,7 @@ def _define_blocks(function: Any) -> None:
     """The body of `multiply_block`, once for all calls: columns in blocks of as many vectors as possible."""
     from llvmlite import ir
 
-    function.linkage = "linkonce_odr"
+    function.linkage = "internal"  # fastmath of the module that it is in changes it: none may be taken for another
     function.attributes.add("noinline")
     function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block())

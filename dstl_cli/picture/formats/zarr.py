@@ -48,7 +48,7 @@ def read(source: Source) -> Picture:
     if not any((root / mark).is_file() for mark in METADATA):
         raise unsupported(name, "is called Zarr and holds no Zarr array", "give the folder that holds the picture")
     with decoding(name, "its Zarr metadata make no sense"):
-        node = _zarr().open(store=str(root), mode="r")
+        node = _zarr(f"{name} is a Zarr picture and").open(store=str(root), mode="r")
         levels, axes = _levels(name, root, node)
         arrays = [node[level] if level else node for level in levels]
         levels = tuple(str(array.path) for array in arrays)  # where they were found, whatever the metadata call it
@@ -142,12 +142,12 @@ class ZarrFolder:
         return _zarr().open_array(store=str(self.root / self.levels[level]), mode="r+")
 
 
-def _zarr() -> Any:
+def _zarr(what: str = "A Zarr picture") -> Any:
     """The package that reads and writes chunks; its absence is told in one sentence."""
     try:
         import zarr
     except ImportError:
-        raise DstlError("Zarr pictures need the package zarr; pip install 'dstl-cli[cluster]' has it.") from None
+        raise DstlError(f"{what} needs the package zarr; pip install 'dstl-cli[cluster]' has it.") from None
     return zarr
 
 
