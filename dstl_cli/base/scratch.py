@@ -69,4 +69,4 @@ def _on_disk(folder: Path, shape: tuple[int, int], dtype: Any) -> Any:
     with tempfile.TemporaryFile(prefix=".dstl-", suffix=".plane", dir=folder) as stream:
         if hasattr(os, "posix_fallocate"):  # a disk that is full says so now, and not by ending the program later
             os.posix_fallocate(stream.fileno(), 0, max(1, math.prod(shape) * np.dtype(dtype).itemsize))
-        return np.memmap(stream, dtype, "w+", shape=shape)
+        return np.asarray(np.memmap(stream, dtype, "w+", shape=shape))  # kernels are compiled for plain arrays
