@@ -207,6 +207,12 @@ class Cluster:
         return result
 
 
+def batches_of_one(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
+    """Items in batches of one, however many they may be of."""
+    del most
+    yield from ([item] for item in items)
+
+
 def _noted(
     batches: Iterator[list[Item]], make: Callable[[list[Item]], Part], out: dict[int, list[Item]]
 ) -> Iterator[Part]:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from dstl_cli.denoising.pipeline import STRIP_ROWS, denoise_region
 from dstl_cli.denoising.plan import Plan
 from dstl_cli.errors import DstlError
 from dstl_cli.pixels.planes import Box
-from dstl_cli.run.cluster import Cluster, Lost, Means
+from dstl_cli.run.cluster import Cluster, Lost, Means, batches_of_one
 from dstl_cli.run.pages import PageSource
 
 Part = TypeVar("Part")
@@ -62,14 +63,14 @@ class ReducedTile:
     box: Box
 
 
-def denoise_tile(tile: Tile, means: Means) -> Pixels | None:
+def denoise_tile(tile: Tile, means: Means) -> list[Pixels | None]:
     """Denoise a tile, and write it where it has a folder to go to."""
     work, box = tile.work, tile.box
     window = work.plan.window(box)
     seen, beside = work.opened().part(window)
     pixels = denoise_region(seen, box, work.plan, jobs=means.threads, memory=means.limits(work.memory))
     if tile.folder is None:
-        return pixels
+        return [pixels]
     top, left = work.corner
     place = slice(box.top - top, box.bottom - top), slice(box.left - left, box.right - left)
     inside = (
@@ -77,13 +78,14 @@ def denoise_tile(tile: Tile, means: Means) -> Pixels | None:
         slice(box.left - window.left, box.right - window.left),
     )
     tile.folder.put(work.number, *place, pixels, None if beside is None else beside[inside])
-    return None
+    return [None]
 
 
-def reduce_tile(tile: ReducedTile, means: Means) -> None:
+def reduce_tile(tile: ReducedTile, means: Means) -> list[None]:
     """Make a tile of a reduced copy."""
     del means
     tile.folder.reduce(tile.level, tile.box.rows, tile.box.columns)
+    return [None]
 
 
 @dataclass(frozen=True)
@@ -93,14 +95,17 @@ class Crew:
     means: Means
     cluster: Cluster | None = None
 
-    def completed(self, task: Callable[[Part, Means], Result], parts: Iterable[Part]) -> Iterator[tuple[Part, Result]]:
-        """The results of a task over parts, as they come."""
+    def completed(
+        self, task: Callable[[Part, Means], list[Result]], parts: Iterable[Part]
+    ) -> Iterator[tuple[Part, Result]]:
+        """The result of a task over each part, as they come."""
         if self.cluster is None:
-            yield from ((part, task(part, self.means)) for part in parts)
+            yield from ((part, task(part, self.means)[0]) for part in parts)
             return
-        for part, result in self.cluster.completed(task, parts):
+        for part, result in self.cluster.each(task, parts, batches_of_one, itemgetter(0)):
             if isinstance(result, Lost):
-                raise DstlError(f"A tile was not done on the workers ({result.reason}); look at their logs.")
+                what = f"A tile was not done on the workers, also when it was tried alone ({result.reason})"
+                raise DstlError(f"{what}; look at their logs.")
             yield part, result
 
 

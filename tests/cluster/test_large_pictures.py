@@ -18,7 +18,8 @@ from running import run, scene, temporaries
 from zarr_folders import ome_folder
 
 from dstl_cli.run import files, large
-from dstl_cli.run.cluster import Cluster
+from dstl_cli.run.cluster import Cluster, Means, connected
+from dstl_cli.run.large import Crew
 
 pytestmark = pytest.mark.slow
 SIDE = 2000
@@ -55,6 +56,24 @@ def killing(times: int, file: Path, monkeypatch: pytest.MonkeyPatch) -> list[int
 
     monkeypatch.setattr(Cluster, "completed", watched)
     return killed
+
+
+def deadly_twice(part: tuple[Path, int], means: Means) -> list[int]:
+    """What the first part does to its worker, until it is tried a third time."""
+    del means
+    folder, number = part
+    if number == 0 and len(list(folder.iterdir())) < 2:
+        (folder / f"{os.getpid()}").touch()
+        os._exit(139)
+    return [number]
+
+
+def test_a_tile_that_was_lost_twice_is_tried_alone(tmp_path: Path) -> None:
+    """As happens where a tile waits at one worker after the other that dies."""
+    with connected("local:2", 1) as cluster:  # whose scheduler gives up after the second time
+        found = Crew(Means(1, None), cluster).completed(deadly_twice, [(tmp_path, number) for number in range(8)])
+        assert sorted(number for _, number in found) == list(range(8))
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_tiles_on_two_workers_are_the_bytes_of_one_machine(
