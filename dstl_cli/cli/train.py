@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dstl_cli.base.progress import FilesDone
 from dstl_cli.cli import options
 from dstl_cli.cli.console import print_json, progress_bar, report_error, tell
 from dstl_cli.cli.options import EVERYDAY, EXPERTS, FILES, LEARNING, OUTPUT, option
@@ -169,10 +170,15 @@ def _show(run: "TrainRun", *, quiet: bool, verbose: bool, json: bool) -> None:
 def _read(run: "TrainRun", part: "CollectionPart", title: str, quiet: bool) -> None:
     for _, sentence in part.collection.problems if part.read == 0 else ():
         report_error(sentence)
-    with progress_bar(title, shown=not quiet and part.count > 0) as (progress, _):
-        for problem in run.read(part):
+    from dstl_cli.picture.inputs import size_of
+
+    inputs = part.collection.inputs
+    files = FilesDone(part.count, part.read, sum(map(size_of, inputs[: part.read])), len(part.unreadable))
+    with progress_bar(title, shown=not quiet and part.count > 0) as (progress, describe):
+        for problem, item in zip(run.read(part), inputs[part.read :], strict=False):
             if problem is not None:
                 report_error(problem)
+            describe(f"{title}: {files.add(size_of(item), failed=problem is not None)}")
             progress(part.read / part.count)
 
 

@@ -67,6 +67,13 @@ class Input:
         return self.stem.with_name(f"{self.stem.name}{addition}{suffix}")
 
 
+def size_of(item: Input) -> int:
+    """Bytes of a file; 0 where that is not known."""
+    with suppress(OSError, ValueError):
+        return os.path.getsize(item.path) if isinstance(item.path, Path) else item.size or 0
+    return 0
+
+
 @dataclass(frozen=True)
 class Job:
     """One picture, where its result goes (None: standard output), and the extra pictures asked for."""

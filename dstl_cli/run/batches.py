@@ -7,18 +7,17 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from dstl_cli.base.locks import one_process_at_a_time
-from dstl_cli.base.progress import Progress, part_of
+from dstl_cli.base.progress import FilesDone, Progress, part_of
 from dstl_cli.denoising.survey import Request
 from dstl_cli.errors import DstlError
 from dstl_cli.measure.trials import warm_up
-from dstl_cli.picture.inputs import Input, Job, Selection, from_root
-from dstl_cli.run.cluster import Cluster, Lost, Means
+from dstl_cli.picture.inputs import Job, Selection, from_root, size_of
+from dstl_cli.run.cluster import Cluster, Lost, Means, batches_of_one
 from dstl_cli.run.evaluation import Evaluation, Measured, MeasureWork
 from dstl_cli.run.files import DenoisedFile, DenoiseRun, is_large
 
@@ -56,13 +55,12 @@ class OnCluster:
 
     def __call__(self, run: DenoiseRun, progress: Progress | None, describe: Callable[[str], None]) -> Iterator[Ended]:
         """What becomes of each picture, as soon as it is known."""
-        done, failed, read, total = 0, 0, 0, len(run.todo)
+        files = FilesDone(len(run.todo))
         for job, finished in self._ended(run, progress):
             yield job, finished
-            done, failed, read = done + 1, failed + isinstance(finished, DstlError), read + size_of(job.source)
-            describe(f"{done} of {total} files, {read / 2**20:.0f} MiB" + (f", {failed} failed" if failed else ""))
+            describe(files.add(size_of(job.source), failed=isinstance(finished, DstlError)))
             if progress is not None:
-                progress(done / total)
+                progress(files.count / files.total)
 
     def _ended(self, run: DenoiseRun, progress: Progress | None) -> Iterator[Ended]:
         """The small pictures in batches, then the large ones, one at a time on all workers."""
@@ -129,13 +127,6 @@ def for_workers(job: Job) -> Job:
     return Job(job.source.for_workers(), *map(from_root, (job.output, job.residual, job.compare)))
 
 
-def size_of(item: Input) -> int:
-    """Bytes of a file; 0 where that is not known."""
-    with suppress(OSError, ValueError):
-        return os.path.getsize(item.path) if isinstance(item.path, Path) else item.size or 0
-    return 0
-
-
 def measure_one(work: MeasureWork, means: Means) -> list[Measured | DstlError]:
     """Measure a picture in a worker process."""
     plan = work.plan
@@ -161,12 +152,13 @@ class MeasuredOnCluster:
         describe: Callable[[str], None],
     ) -> Iterator[tuple[MeasureWork, Measured | DstlError]]:
         """What is measured of each picture, as soon as it is known."""
-        ended = self.cluster.each(measure_one, works, lambda left, _: ([work] for work in left), work_from_root)
-        for done, (work, end) in enumerate(ended, start=1):
+        ended = self.cluster.each(measure_one, works, batches_of_one, work_from_root)
+        files = FilesDone(len(works))
+        for work, end in ended:
             yield work, DstlError(end.sentence(work.item.name)) if isinstance(end, Lost) else end
-            describe(f"{done} of {len(works)} files")
+            describe(files.add(size_of(work.item), failed=isinstance(end, (DstlError, Lost))))
             if progress is not None:
-                progress(done / len(works))
+                progress(files.count / files.total)
 
 
 def work_from_root(works: Sequence[MeasureWork]) -> MeasureWork:

@@ -1,9 +1,14 @@
 """Schedulers that do not answer or are none, workers of another version, and measuring on real workers."""
 
 import json
+import os
+import pty
+import re
 import shutil
 import socket
+import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +16,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from clusters import contents, scheduler_with_workers, write_pictures
-from running import PACKAGE_FOLDER, refused, run_process
+from running import PACKAGE_FOLDER, command, environment, refused, run_process
 
 from dstl_cli.version import __version__
 
@@ -63,6 +68,33 @@ def test_workers_of_another_version_or_without_dstl_are_told(folder: Path) -> No
     with scheduler_with_workers(folder, workers=1, preload=preload) as file:
         outcome = run_process("denoise", folder / "in", "-o", folder / "out", *HOW, "--scheduler", file)
         refused(outcome, 1, "cannot load dstl", "install dstl-cli[cluster]")
+
+
+def on_a_terminal(*arguments: str | Path) -> str:
+    """What the real program shows on a terminal."""
+    shown, terminal = pty.openpty()
+    told = {"stdout": subprocess.DEVNULL, "stderr": terminal, "env": environment() | {"TERM": "xterm"}}
+    with subprocess.Popen(command(*arguments), **told) as process:  # type: ignore[call-overload]
+        os.close(terminal)
+        text = b""
+        with suppress(OSError):  # the end, on Linux
+            while piece := os.read(shown, 4096):
+                text += piece
+    os.close(shown)
+    assert process.returncode in (0, 1)  # of those here `train` alone does not mind a picture that is broken
+    return text.decode()
+
+
+@pytest.mark.parametrize("asked", ["denoise", "evaluate", "train"])
+def test_a_terminal_shows_files_bytes_failures_and_the_time_left(folder: Path, asked: str) -> None:
+    (folder / "in" / "broken.png").write_text("no picture")
+    more = {
+        "denoise": ("--sigma", "20", "--quality", "fast", "-o", folder / "out"),
+        "evaluate": ("--sigma", "20", "--quality", "fast"),
+        "train": ("--patch-size", "4", "--iterations", "2", "-o", folder / "t.npz"),
+    }[asked]
+    shown = on_a_terminal(asked, folder / "in", *more, "--scheduler", "local:1")
+    assert re.search(r"14 of 14 files, 0 MiB, 1 failed.*%.*\d:\d\d:\d\d", shown), shown
 
 
 def test_measuring_gives_the_rows_of_one_machine(folder: Path) -> None:
