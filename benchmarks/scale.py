@@ -4,6 +4,8 @@
     tasks       what the scheduler takes for a part and for a file, with tasks that do nothing, and the memory it takes
     listing     processor seconds and memory to find a folder of empty files and to settle where their results go
     training    bytes that a training iteration sends to the workers and back, for each shard
+    tiles       a picture of 20 000 x 20 000 as tiled BigTIFF and as Zarr, here and on two workers of 700 MiB: processor
+                seconds, peaks, and whether ten windows of 512 x 512 are the same
 
 docs/growth.md starts from these numbers. The scheduler of `local` lives in the client's process: their memory is one
 number.
@@ -12,13 +14,14 @@ number.
 import argparse
 import os
 import pickle
+import resource
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 import imageio.v3 as iio
@@ -26,6 +29,9 @@ import numpy as np
 import skimage.data
 
 from dstl_cli.run.cluster import Cluster, Means, connected
+
+TILE, WINDOWS = 512, 10  # of `tiles`: of the files, and of what is compared
+WORKER_MEMORY = "700 MiB"
 
 
 def memory() -> float:
@@ -133,11 +139,124 @@ def measure_training() -> None:
             app.main()
 
 
+def write_large(folder: Path, side: int) -> None:
+    """The camera picture again and again with noise of its own, 16 bits, as x.tif and x.ome.zarr in tiles of 512."""
+    import tifffile
+    import zarr
+
+    names, rng = ("full", "half", "quarter"), np.random.default_rng(0)
+    group = zarr.create_group(store=str(folder / "x.ome.zarr"), zarr_format=2)
+    lengths = [-(-side // 2**level) for level in range(len(names))]
+    levels = [
+        group.create_array(name, shape=(length, length), chunks=(TILE, TILE), dtype="uint16")
+        for name, length in zip(names, lengths, strict=True)
+    ]
+    axes = [{"name": name, "type": "space"} for name in "yx"]
+    datasets = [
+        {"path": name, "coordinateTransformations": [{"type": "scale", "scale": [2.0**level] * 2}]}
+        for level, name in enumerate(names)
+    ]
+    group.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": datasets}]
+    clean = np.tile(skimage.data.camera() * 200.0, (1, -(-side // TILE)))[:, :side]
+
+    def tiles() -> Iterator[Any]:
+        for top in range(0, side, TILE):
+            rows = clean[: side - top]
+            noisy = rows + 4000 * rng.standard_normal(rows.shape, np.float32)
+            band = np.clip(np.rint(noisy), 0, 65535).astype(np.uint16)
+            levels[0][top : top + TILE] = band
+            whole = np.zeros((TILE, TILE * -(-side // TILE)), np.uint16)
+            whole[: len(band), :side] = band
+            yield from (whole[:, left : left + TILE] for left in range(0, side, TILE))
+
+    tifffile.imwrite(
+        folder / "x.tif",
+        tiles(),
+        shape=(side, side),
+        dtype=np.uint16,
+        tile=(TILE, TILE),
+        bigtiff=True,
+        photometric="minisblack",
+    )
+
+
+def consumed(*arguments: str | Path) -> str:
+    """What the program took, its children included."""
+    process = subprocess.Popen([sys.executable, "-m", "dstl_cli", *map(str, arguments), "-q"])
+    _, status, usage = os.wait4(process.pid, 0)
+    if os.waitstatus_to_exitcode(status):
+        raise SystemExit("It failed.")
+    return f"{usage.ru_utime + usage.ru_stime:.0f} s of processor, peak {usage.ru_maxrss / 1024:.0f} MiB"
+
+
+@contextmanager
+def two_workers(folder: Path) -> Iterator[Path]:
+    """A scheduler and two workers of WORKER_MEMORY as processes of their own; gives the scheduler's file."""
+    file, here = folder / "scheduler.json", ("--scheduler-file", folder / "scheduler.json", "--host", "127.0.0.1")
+    limits = ("--nworkers", "2", "--nthreads", "1", "--memory-limit", WORKER_MEMORY, "--local-directory", folder)
+    told = [("dask_scheduler", *here, "--port", "0", "--no-dashboard"), ("dask_worker", *here, *limits)]
+    with (folder / "log").open("wb") as log:
+        started = [
+            subprocess.Popen([sys.executable, "-m", f"distributed.cli.{name}", *map(str, more)], stdout=log, stderr=log)
+            for name, *more in told
+        ]
+        try:
+            while not file.exists():
+                sleep(0.1)
+            yield file
+        finally:
+            for process in reversed(started):
+                process.terminate()
+                process.wait()
+
+
+def usage_there() -> tuple[int, float, float]:
+    """The process of a worker, its processor seconds so far, and its peak in MiB."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return os.getpid(), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def measure_tiles(side: int) -> None:
+    """One large picture in two formats, here and on two workers."""
+    import tifffile
+    import zarr
+    from distributed import Client
+
+    def part(path: Path, rows: slice, columns: slice) -> Any:
+        """A window of a picture, by neither of our own readers."""
+        store = zarr.open(str(path), mode="r") if path.is_dir() else zarr.open(tifffile.imread(path, aszarr=True))
+        return (store["full"] if path.is_dir() else store)[rows, columns]
+
+    names = ("x.tif", "x.ome.zarr")
+    with tempfile.TemporaryDirectory() as folder:
+        top = Path(folder)
+        write_large(top, side)
+        for name in names:
+            limits = ("--jobs", "1", "--max-memory", "700M")
+            told = consumed("denoise", top / name, "-o", top / "here" / name, "--quality", "fast", *limits)
+            print(f"{name} here: {told}", flush=True)
+        with two_workers(top) as file, Client(scheduler_file=str(file), set_as_default=False) as client:
+            for name in names:
+                given = ("--quality", "fast", "--scheduler", file)
+                told = consumed("denoise", top / name, "-o", top / "there" / name, *given)
+                print(f"{name} on workers: this process {told}", flush=True)
+                for process, seconds, peak in client.run(usage_there).values():
+                    print(f"    worker {process}: {seconds:.0f} s of processor so far, peak {peak:.0f} MiB", flush=True)
+        rng, same = np.random.default_rng(1), 0
+        for y, x in rng.integers(0, side - TILE + 1, (WINDOWS, 2)):
+            box = slice(y, y + TILE), slice(x, x + TILE)
+            windows = [part(top / where / name, *box) for where in ("here", "there") for name in names]
+            noisy = part(top / "x.tif", *box)
+            same += all((window == windows[0]).all() for window in windows) and (windows[0] != noisy).any()
+        print(f"{same} of {WINDOWS} windows are the same in all four results")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="+", choices=["workers", "tasks", "listing", "training"])
+    parser.add_argument("what", nargs="+", choices=["workers", "tasks", "listing", "training", "tiles"])
     parser.add_argument("--pictures", type=int, default=400, help="of `workers`")
     parser.add_argument("--files", type=int, default=100_000, help="of `tasks` and `listing`")
+    parser.add_argument("--side", type=int, default=20_000, help="of the picture of `tiles`")
     given = parser.parse_args()
     for what in given.what:
         if what == "workers":
@@ -146,6 +265,8 @@ def main() -> None:
             measure_tasks(given.files)
         elif what == "listing":
             measure_listing(given.files)
+        elif what == "tiles":
+            measure_tiles(given.side)
         else:
             measure_training()
 
