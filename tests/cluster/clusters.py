@@ -33,9 +33,13 @@ if pages.read_picture.__name__ != "poisoned":  # it is loaded more than once
 
 
 def write_pictures(folder: Path, count: int) -> list[Path]:
-    """Small noisy pictures in every format that is read, grey and in colour, of several depths and with pages."""
+    """Small noisy pictures in every format that is read from a file, grey and in colour, of several depths, with pages.
+
+    HEIC is not there: nothing that the tests need can write it.
+    """
     folder.mkdir(parents=True)
-    writers = (_png, _png16, _rgba, _jpeg, _webp, _bmp, _pgm, _ppm, _npy, _tiff_float, _tiff_pages, _gif, _qoi)
+    writers = [_png, _png16, _rgba, _jpeg, _webp, _bmp, _pgm, _ppm, _npy, _tiff_float, _tiff_pages, _gif, _qoi]
+    writers += [_avif, _jpeg2000, _tga, _pcx, _pbm, _pfm]
     paths = []
     for index in range(count):
         path = writers[index % len(writers)](folder / f"{index:04}", index)
@@ -109,6 +113,38 @@ def _gif(stem: Path, seed: int) -> Path:
 def _qoi(stem: Path, seed: int) -> Path:
     path = stem.with_suffix(".qoi")
     path.write_bytes(imagecodecs.qoi_encode(scene((24, 32, 3), seed=seed)))
+    return path
+
+
+def _avif(stem: Path, seed: int) -> Path:
+    Image.fromarray(scene((24, 32, 3), seed=seed)).save(path := stem.with_suffix(".avif"), quality=95)
+    return path
+
+
+def _jpeg2000(stem: Path, seed: int) -> Path:
+    Image.fromarray(scene((24, 32, 3), seed=seed)).save(path := stem.with_suffix(".jp2"), irreversible=False)
+    return path
+
+
+def _tga(stem: Path, seed: int) -> Path:
+    Image.fromarray(scene((24, 32, 3), seed=seed)).save(path := stem.with_suffix(".tga"))
+    return path
+
+
+def _pcx(stem: Path, seed: int) -> Path:
+    Image.fromarray(scene((24, 32), seed=seed)).save(path := stem.with_suffix(".pcx"))
+    return path
+
+
+def _pbm(stem: Path, seed: int) -> Path:
+    path = stem.with_suffix(".pbm")
+    path.write_bytes(b"P4\n32 24\n" + np.packbits(scene((24, 32), seed=seed) > 128, axis=1).tobytes())
+    return path
+
+
+def _pfm(stem: Path, seed: int) -> Path:
+    path = stem.with_suffix(".pfm")
+    path.write_bytes(b"Pf\n32 24\n-1.0\n" + scene((24, 32), seed=seed).astype("<f4").tobytes())
     return path
 
 
