@@ -267,7 +267,8 @@ def connected(address: str, threads: int | None = None, *, trusted: bool = False
         raise UsageProblem("--scheduler needs Dask; install dstl-cli[cluster].") from None
     import dask
 
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is told in our own words
+    for name in ("distributed", "distributed.client"):  # those that Dask gives levels of their own
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters of it is told in our own words
     local = re.fullmatch(r"local(?::(\d{1,4}))?", address)
     if local is not None and local[1] is not None and int(local[1]) == 0:
         raise UsageProblem(f"--scheduler local:N takes at least one process, not {address}.")

@@ -1,5 +1,6 @@
 """Clusters of a growing number of workers, which has to begin at none, and what is asked of them when all is done."""
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ pytest.importorskip("distributed")
 from distributed import Client, LocalCluster
 
 from dstl_cli.picture.decoding import asking
-from dstl_cli.run.cluster import Cluster, Means
+from dstl_cli.run.cluster import Cluster, Means, connected
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +43,14 @@ def test_a_cluster_without_workers_gets_some_and_is_asked_once(monkeypatch: pyte
         done = dict(Cluster(client, "here", 1).each(squares, range(5), cut, list, most=2))
     assert done == {number: number**2 for number in range(5)}
     assert len(asked) == 1
+
+
+def test_only_we_tell_what_happens_to_workers() -> None:
+    """Dask's own warnings say nothing to users, and come where a worker dies with a result."""
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with connected("local:1", 1):
+        assert not logging.getLogger("distributed.client").isEnabledFor(logging.WARNING)
 
 
 def trusts(part: int, means: Means) -> bool:
