@@ -142,6 +142,7 @@ def _parts(
 
     wanted = None if every else settings.train_patches
     with connected(scheduler, trusted=trusted) as cluster:
+        cluster.checked_workers()  # here Ctrl-C ends the waiting; later it asks for the end of the training
         yield options.checked(
             lambda **given: in_shards(settings, pictures, held_out, OnWorkers(cluster), wanted=wanted), {}, ("batches",)
         )

@@ -99,7 +99,7 @@ class Cluster:
         from distributed import as_completed
 
         name, waiting, out = f"{task.__name__}-{uuid4().hex}", enumerate(parts), dict[Any, Part]()
-        finished, workers, counted = as_completed(loop=self.client.loop), self._checked_workers(), monotonic()
+        finished, workers, counted = as_completed(loop=self.client.loop), self.checked_workers(), monotonic()
         try:
             while True:
                 if monotonic() > counted + COUNT_SECONDS:
@@ -151,7 +151,7 @@ class Cluster:
                 return
         yield from lost
 
-    def _checked_workers(self) -> int:
+    def checked_workers(self) -> int:
         """How many workers there are, once there is one; all of them must have this version of dstl.
 
         Dask itself never says so where a worker cannot load what it is sent.
@@ -171,7 +171,7 @@ class Cluster:
 
     def held(self, task: Callable[[Part], Any], parts: Iterable[Part]) -> list[Any]:
         """The results of a task over parts, which stay with the workers; what is lost with a worker is made again."""
-        self._checked_workers()
+        self.checked_workers()
         return self._submitted(task, parts)
 
     def over(self, held: Iterable[Any], task: Callable[..., Result], *given: Any) -> Iterator[Result]:

@@ -168,7 +168,8 @@ def scheduler_with_workers(folder: Path, workers: int = 2, preload: str = "", me
         quiet: dict[str, Any] = {"stdout": log, "stderr": log, "env": environment() | told_once, "cwd": folder}
         started = [subprocess.Popen([*told, "--host", "127.0.0.1", "--port", "0"], **quiet)]
         try:
-            started.append(subprocess.Popen(worker, **quiet))
+            if workers:
+                started.append(subprocess.Popen(worker, **quiet))
             wait_until(file.exists)
             yield file
         finally:
@@ -188,6 +189,14 @@ def worker_processes(file: Path) -> list[int]:
 
     with Client(json.loads(file.read_text())["address"], set_as_default=False, timeout=20) as client:
         return list(client.run(os.getpid).values())
+
+
+def tasks_of(file: Path) -> list[str]:
+    """The names of what a scheduler has to do."""
+    from distributed import Client
+
+    with Client(json.loads(file.read_text())["address"], set_as_default=False, timeout=20) as client:
+        return [str(key) for key in client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))]
 
 
 def wait_until(true: Any, seconds: float = 150) -> None:

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -15,7 +16,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from clusters import contents, scheduler_with_workers, write_pictures
+from clusters import contents, scheduler_with_workers, tasks_of, wait_until, write_pictures
 from running import PACKAGE_FOLDER, command, environment, refused, run_process
 
 from dstl_cli.version import __version__
@@ -68,6 +69,22 @@ def test_workers_of_another_version_or_without_dstl_are_told(folder: Path) -> No
     with scheduler_with_workers(folder, workers=1, preload=preload) as file:
         outcome = run_process("denoise", folder / "in", "-o", folder / "out", *HOW, "--scheduler", file)
         refused(outcome, 1, "cannot load dstl", "install dstl-cli[cluster]")
+
+
+@pytest.mark.parametrize("asked", ["denoise", "train"])
+def test_ctrl_c_ends_the_waiting_for_workers(folder: Path, asked: str) -> None:
+    more = {"denoise": ("--sigma", "20", "-o", folder / "out"), "train": ("-o", folder / "t.npz")}[asked]
+    with scheduler_with_workers(folder, workers=0) as file:
+        told = command(asked, folder / "in", *more, "--scheduler", file)
+        with subprocess.Popen(told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+            wait_until(lambda: "abs-" in " ".join(tasks_of(file)))
+            process.send_signal(signal.SIGINT)
+            try:
+                _, stderr = process.communicate(timeout=20)
+            finally:
+                process.kill()
+    assert (process.returncode, stderr.decode()) == (130, "dstl: Interrupted; nothing was left half-written.\n")
+    assert not list(folder.glob("t.npz*"))
 
 
 def on_a_terminal(*arguments: str | Path) -> str:

@@ -28,13 +28,13 @@ def cut(numbers: Iterable[int], most: int) -> Iterator[list[int]]:
 
 def test_a_cluster_without_workers_gets_some_and_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    checked = Cluster._checked_workers
+    checked = Cluster.checked_workers
 
     def counted(self: Any) -> int:
         asked.append(self)
         return checked(self)
 
-    monkeypatch.setattr(Cluster, "_checked_workers", counted)
+    monkeypatch.setattr(Cluster, "checked_workers", counted)
     with (
         LocalCluster(n_workers=0, processes=False, dashboard_address=None) as workers,
         Client(workers, set_as_default=False) as client,
