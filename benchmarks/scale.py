@@ -32,6 +32,12 @@ from dstl_cli.run.cluster import Cluster, Means, connected
 
 TILE, WINDOWS = 512, 10  # of `tiles`: of the files, and of what is compared
 WORKER_MEMORY = "700 MiB"
+CONSUMED = """
+import resource, subprocess, sys  # small: a process begins with the peak of the one that starts it
+subprocess.run(sys.argv[1:], check=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(f"{used.ru_utime + used.ru_stime:.0f} s of processor, peak {used.ru_maxrss / 1024:.0f} MiB")
+"""
 
 
 def memory() -> float:
@@ -182,11 +188,8 @@ def write_large(folder: Path, side: int) -> None:
 
 def consumed(*arguments: str | Path) -> str:
     """What the program took, its children included."""
-    process = subprocess.Popen([sys.executable, "-m", "dstl_cli", *map(str, arguments), "-q"])
-    _, status, usage = os.wait4(process.pid, 0)
-    if os.waitstatus_to_exitcode(status):
-        raise SystemExit("It failed.")
-    return f"{usage.ru_utime + usage.ru_stime:.0f} s of processor, peak {usage.ru_maxrss / 1024:.0f} MiB"
+    told = [sys.executable, "-c", CONSUMED, sys.executable, "-m", "dstl_cli", *map(str, arguments), "-q"]
+    return subprocess.run(told, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @contextmanager
