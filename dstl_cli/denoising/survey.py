@@ -13,7 +13,7 @@ from dstl_cli.base.threads import available_cores, one_blas_thread
 from dstl_cli.denoising.plan import Plan, Statistics, TransformSource, with_base_apart
 from dstl_cli.denoising.qualities import QUALITIES, Quality
 from dstl_cli.noise.blind import NO_HINTS, Hints, estimate_model
-from dstl_cli.noise.model import NoiseModel, WhiteNoise
+from dstl_cli.noise.model import NoiseModel, WhiteNoise, is_coarse
 from dstl_cli.pixels.colour import BASIS, channel_count, check_finite, check_shape, is_grey
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.invalid import invalid_pixels, valid_part, without_invalid
@@ -95,7 +95,9 @@ def survey(
     means = np.array(seen.means) / scaled.unit
     plan = Plan(
         quality=request.quality.name,
-        settings=request.settings.resolved(_strengths(known), request.source.patch_size(request.settings)),
+        settings=request.settings.resolved(
+            _strengths(known), request.source.patch_size(request.settings), is_coarse(known)
+        ),
         shape=(source.shape[0], source.shape[1]),
         depth=scaled,
         colour=grey.ndim == 3,
