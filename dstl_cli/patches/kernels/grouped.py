@@ -8,8 +8,8 @@ in float32, and adds to sums of that part only. A patch is named by the corner i
 
 import numpy as np
 
-from dstl_cli.patches.kernels.compiled import compiled
-from dstl_cli.patches.kernels.vectors import (
+from dstl_cli.base.kernels.compiled import compiled
+from dstl_cli.base.kernels.vectors import (
     LANES,
     ROWS,
     SHORT,
