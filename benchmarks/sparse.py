@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from dstl_cli.base.kernels.compiled import compiled
 from dstl_cli.base.threads import one_blas_thread
-from dstl_cli.patches.kernels.compiled import compiled
 from dstl_cli.transforms.bases import dct_matrix
 
 DENSITIES = (0.02, 0.05, 0.1, 0.3)

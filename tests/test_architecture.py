@@ -30,13 +30,7 @@ LAYERS = [
 ]
 PICTURE_KNOWS = {"version", "errors", "base", "picture"}
 NUMERIC = ("pixels", "patches", "noise", "transforms", "learning", "denoising", "measure")
-STORES = {
-    "transforms.files",
-    "transforms.ready",
-    "patches.kernels.compiled",
-    "patches.kernels.compiler",
-    "patches.kernels.machine",
-}  # the modules among them whose business is a file
+STORES = {"transforms.files", "transforms.ready"}  # the modules among them whose business is a file
 
 HEAVY = {"numba", "scipy", "skimage", "matplotlib", "jinja2"}
 
@@ -124,7 +118,7 @@ def test_heavy_packages_are_imported_where_they_are_used(name: str) -> None:
     """numba at the top of the module with its decorator only; the others at the top of none."""
     for node in MODULES[name].body:
         packages = {target.split(".")[0] for target in imported(node)} & HEAVY
-        assert not packages or (packages == {"numba"} and name.startswith("patches.kernels"))
+        assert not packages or (packages == {"numba"} and name.startswith("base.kernels"))
 
 
 def test_the_denoiser_never_sees_the_clean_image() -> None:

@@ -2,7 +2,8 @@
 
 The first stage codes the patches of each group with the learnt transform and thresholds the whole group. Its result is
 the pilot of the passes that follow, which combine the patches of each group and remove the noise little by little.
-Where noise is white, the picture of half the size comes first: pilot and result take low frequencies of its estimate.
+The picture of half the size comes first where it shows more: pilot and result take low frequencies of its estimate, and
+chrominances whose noise is coarse have nothing but their detail beside it.
 """
 
 import math
@@ -17,21 +18,17 @@ from numpy.typing import NDArray
 from dstl_cli.base.progress import part_of
 from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.plan import Engine, Plan, TransformSource
-from dstl_cli.denoising.settings import BestSettings, GroupSettings, Removal, matched_error_scale
+from dstl_cli.denoising.settings import BestSettings, GroupSettings, Removal
 from dstl_cli.denoising.sliding import (
-    Coding,
-    coarser_estimate,
-    depth_of,
-    needed,
-    own_boxes,
-    with_levels,
+    at_half_size,
+    with_own_detail,
 )
 from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform
-from dstl_cli.noise.model import ChannelNoise
+from dstl_cli.noise.model import ChannelNoise, is_coarse
 from dstl_cli.patches.frame import Frame
 from dstl_cli.patches.tiles import Sums, Tile, TileGrid, spans_of, tiles_in, weighted_average
 from dstl_cli.pixels.planes import Box, LazyPlane, Plane, averaged
-from dstl_cli.pixels.scales import NOISE_GAIN, SHARP_LOBES, exchanged, halved, halved_shape, under, with_low_from
+from dstl_cli.pixels.scales import SHARP_LOBES, detailed, exchanged, halved, halved_shape, under, with_low_from
 from dstl_cli.transforms.bases import dct_matrix
 from dstl_cli.transforms.transform import Transform
 
@@ -42,16 +39,12 @@ Index = NDArray[np.intp]
 Corners = NDArray[np.integer[Any]]  # (references, patches in a group), places within the flat box of a tile
 
 TILE = (64, 128)  # height and width of the area whose reference patches are one piece of work
-LOW_SHARE = 0.7  # of the coarser scale's frequencies that the result takes, where it takes any
-PILOT_SHARE, PILOT_WEIGHT = 0.7, 0.5  # of the lower frequencies of half the size, in white noise, for the pilot ...
-RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT = 0.3, 1.0, 0.7  # ... and for the result, the lowest most
-COARSE_STRIDE = 2  # one in four patches at coarser scales
 FAINT = 1.0  # groups of a chrominance, and axes of colours, with less than this share of their penalty are smooth
 NOTHING = np.empty((0, 0), np.float32)
 FLAT = 1.02  # deviations of coefficients that differ by less are the same
 # Processor time of a reference patch, for the progress, in units in which a pass on 64 patches of p x p takes p^2.
 MATCHING_COST = 0.0105  # of each place and channel, and once more
-THRESHOLD_COST, COARSE_COST = 9.3, 4.0
+THRESHOLD_COST = 9.3
 COLOUR_COST = 2.9  # of a pass that turns three channels, against one channel
 COLOURED_COST = 1.3, 0.9  # of luminance and chrominance under noise that is coarse or follows the brightness
 LEAST_ROOM = 8  # pictures are mirrored until this many patches fit into their height and width
@@ -89,6 +82,15 @@ class ReferenceGrid:
 
 
 @dataclass(frozen=True)
+class Low:
+    """A share of the frequencies of half the size, the lower ones, cut off by so many lobes of a filter; its weight."""
+
+    share: float
+    lobes: float
+    weight: float
+
+
+@dataclass(frozen=True)
 class Groups:
     """The similar patches of every reference patch, tile by tile."""
 
@@ -100,6 +102,8 @@ class Groups:
 
 class GroupedEngine(Engine):
     """Groups found on all channels, denoised in each."""
+
+    one_by_one = True
 
     def transform_for(
         self, plane: Plane, noise: ChannelNoise, settings: BestSettings, source: TransformSource, threads: int
@@ -129,53 +133,63 @@ class GroupedEngine(Engine):
 
         Passes that turn no colours keep the first stage beside them.
         """
-        count = len(plan.centres)
+        channels = len(plan.centres)
+        count = channels - len(channels_at_half_size(plan))
         settings: GroupSettings = plan.settings.groups
-        noises = [plan.noise.channel(index) for index in range(count)]
+        noises = [plan.noise.channel(index) for index in range(channels)]
         kept = 1.0 if turns_colours(noises, settings.patch_size) else 1.5
-        half = 0.0 if halved_plan(plan) is None else 0.25 * count
+        half = 0.0 if halved_plan(plan) is None else 0.5 * channels
         places = [0.5 * settings.group / settings.stride_of(number) ** 2 for number in range(settings.matchings)]
         return 2.0 * kept * count + half + sum(sorted(places)[-2:])
 
     def window(self, box: Box, plan: Plan) -> Box:
-        """The groups and the sums of each pass, from the last to the first stage, and the coarser scales."""
-        deepest = max(coarser_scales(plan, index) for index in range(len(plan.centres)))
-        fine, low = self._fine_window(box, plan)
+        """The groups and the sums of each pass, from the last to the first stage, and the picture of half the size."""
+        fine, low = self._windows(box, plan)
         half = halved_plan(plan)
-        if half is not None:
-            fine = fine.joined(under(self.window(low, half), plan.shape))
-        return fine.joined(under(needed(*_halved_problem(box, plan, deepest)), plan.shape)) if deepest else fine
+        return fine if half is None else fine.joined(under(self.window(low, half), plan.shape))
 
-    def _fine_window(self, box: Box, plan: Plan) -> tuple[Box, Box]:
-        """What the groups and the sums of each pass need, from the last to the first stage; and of half the size."""
+    def _windows(self, box: Box, plan: Plan) -> tuple[Box, Box]:
+        """What the passes need, from the last to the first stage; and what of the estimate of half the size."""
         assert plan.transform is not None
         settings: GroupSettings = plan.settings.groups
         grids = [grid.tiles(plan.shape) for grid in reference_grids(plan.shape, plan.transform.patch_size, settings)]
-        if any(coarser_scales(plan, index) for index in range(len(plan.centres))):
-            box, _ = exchanged(box, LOW_SHARE, plan.shape)
-        halves = halved_plan(plan) is not None
+        halves, smaller = halved_plan(plan) is not None, channels_at_half_size(plan)
+        for_pilot, for_result = lows_of(plan)
+        found, low = box, box
         if halves:
-            box, _ = exchanged(box, RESULT_SHARE, plan.shape, RESULT_LOBES)
+            found, low = exchanged(box, for_result.share, plan.shape, for_result.lobes)
         for number in range(settings.passes - 1, -1, -1):
-            box = grids[1 + settings.matching_of(number)].covering(box)
-        pilot, low = exchanged(box, PILOT_SHARE, plan.shape)
-        return grids[0].covering(pilot if halves else box), low
+            found = grids[1 + settings.matching_of(number)].covering(found)
+        if halves:
+            found, guide_low = exchanged(found, for_pilot.share, plan.shape, for_pilot.lobes)
+            low = low.joined(guide_low)
+        found = grids[0].covering(found)
+        if smaller:
+            fine, coarse = detailed(box, plan.shape)
+            found, low = found.joined(fine).joined(under(coarse, plan.shape)), low.joined(coarse)
+        return found, low
 
     def run(self, planes: list[Plane], plan: Plan, execution: Execution) -> list[Plane]:
-        """Half the size, the first stage, the passes, and the low frequencies of coarser scales."""
+        """Half the size, the first stage, the passes, and low frequencies of half the size."""
         assert plan.transform is not None
         settings: GroupSettings = plan.settings.groups
-        noises = [plan.noise.channel(index).counted_from(plan.centres[0]) for index in range(len(planes))]
+        smaller = channels_at_half_size(plan)
+        own = [index for index in range(len(planes)) if index not in smaller]
+        noises = [plan.noise.channel(index).counted_from(plan.centres[0]) for index in own]
         first, *others = reference_grids(planes[0].shape, plan.transform.patch_size, settings)
         turned = turns_colours(noises, settings.patch_size)
         steps = _Steps(execution, costs_of(plan, turned))
-        coarse = self._half_size(planes, plan, steps)
-        fine = planes
-        if execution.wanted is not None:  # the coarser scales need much of the picture, the groups less
-            window, _ = self._fine_window(execution.wanted, plan)
-            fine = [plane.cut(window.common(plane.box)) for plane in planes]
+        at_hand = [plane if index in smaller else plane.made for index, plane in enumerate(planes)]
+        halves, coarse = self._half_size(at_hand, plan, steps)
+        fine = [at_hand[index] for index in own]
+        del at_hand
+        if execution.wanted is not None:  # half the size needs much of the picture, the groups less
+            window, _ = self._windows(execution.wanted, plan)
+            fine = [plane.cut(window.common(plane.box)) for plane in fine]
+        low_of_own = [coarse[index] for index in own]
+        for_pilot, for_result = lows_of(plan)
         pilots = self._first_stage(fine, noises, plan, first, steps)
-        pilots = with_low_of(pilots, coarse, PILOT_SHARE, SHARP_LOBES, PILOT_WEIGHT, execution.threads)
+        pilots = with_low_of(pilots, low_of_own, for_pilot, execution.threads)
         results = self._passes(fine, list(pilots), noises, settings, others, steps)
         del fine
         if settings.passes and not turned:  # turned colours have taken the place of the first stage
@@ -183,41 +197,24 @@ class GroupedEngine(Engine):
                 if noise.deviation() > 0:
                     results[index] = _blend(results[index], first_one, -settings.overshoot, in_place=True)
         del pilots
-        results = with_low_of(results, coarse, RESULT_SHARE, RESULT_LOBES, RESULT_WEIGHT, execution.threads)
-        return [self._with_low(result, planes, index, plan, steps) for index, result in enumerate(results)]
+        results = with_low_of(results, low_of_own, for_result, execution.threads)
+        found = dict(zip(own, results, strict=True))
+        for index in smaller:
+            estimate = coarse[index]
+            assert estimate is not None
+            found[index] = with_own_detail(planes[index], halves[index], estimate, halves[0], index, plan, execution)
+        return [found[index] for index in range(len(planes))]
 
-    def _half_size(self, planes: list[Plane], plan: Plan, steps: "_Steps") -> list[Plane | None]:
-        """The estimates of half the size, of the channels that have noise; nothing where groups do not work on it."""
+    def _half_size(self, planes: list[Plane], plan: Plan, steps: "_Steps") -> tuple[list[Plane], list[Plane | None]]:
+        """The planes of half the size, and their estimates where they have noise; nothing where it does not help."""
         half = halved_plan(plan)
         if half is None:
-            return [None] * len(planes)
+            return [], [None] * len(planes)
         execution = steps.next()
-        wanted = execution.wanted and self._fine_window(execution.wanted, plan)[1]
-        small = [halved(plane, threads=execution.threads) for plane in planes]
-        estimates = self.run(small, half, replace(execution, wanted=wanted))
-        return [plane if sigma > 0 else None for plane, sigma in zip(estimates, half.noise.sigmas, strict=True)]
-
-    def _with_low(self, result: Plane, planes: list[Plane], index: int, plan: Plan, steps: "_Steps") -> Plane:
-        """The result of a channel, with low frequencies from coarser scales where its noise asks for them.
-
-        There every patch is worked on by itself. They count as much as the noise beyond a patch's reach stands out.
-        """
-        deepest = coarser_scales(plan, index)
-        if not deepest:
-            return result
-        execution = steps.next()
-        noise, wanted = plan.noise.channel(index), execution.wanted
-        boxes = [] if wanted is None else own_boxes(*_halved_problem(wanted, plan, deepest))
-        own = with_levels(planes[index], planes[0], noise)
-        coding = Coding(COARSE_STRIDE, matched_error_scale(plan.patch_size))
-        parts = [
-            coarser_estimate(own, index, transform, plan, coding, execution, boxes) for transform in plan.transforms
-        ]
-        found = [part for part in parts if part is not None]
-        coarse = found[0] if len(found) == 1 else averaged(*found)
-        if execution.progress is not None:  # the coarser scales do not tell how far they are
-            execution.progress(1.0)
-        return with_low_from(result, coarse, LOW_SHARE, weight=noise.coarse_excess, in_place=True)
+        wanted = execution.wanted and self._windows(execution.wanted, plan)[1]
+        small = [halved(plane.made, threads=execution.threads) for plane in planes]
+        estimates = self.run(list(small), half, replace(execution, wanted=wanted))
+        return small, [plane if sigma > 0 else None for plane, sigma in zip(estimates, half.noise.sigmas, strict=True)]
 
     def _first_stage(
         self, planes: list[Plane], noises: list[ChannelNoise], plan: Plan, grid: "ReferenceGrid", steps: "_Steps"
@@ -302,7 +299,8 @@ def costs_of(plan: Plan, turned: bool) -> list[float]:
     half = halved_plan(plan)
     costs = [] if half is None else [sum(costs_of(half, turned)) / 4]
     settings: GroupSettings = plan.settings.groups
-    noisy = [index for index, sigma in enumerate(plan.noise.sigmas) if sigma > 0]
+    smaller = channels_at_half_size(plan)
+    noisy = [index for index, sigma in enumerate(plan.noise.sigmas) if sigma > 0 and index not in smaller]
     near, far_step = settings.near_radius, settings.far_step
     first = len(offsets_within(settings.first_radius, near, far_step)) / settings.first_stride**2
     costs.append(2 * MATCHING_COST * first)
@@ -311,11 +309,12 @@ def costs_of(plan: Plan, turned: bool) -> list[float]:
     own = [_cost_of(plan.noise.channel(index), index, settings.patch_size) for index in noisy]
     for number in range(settings.passes):
         if number < settings.matchings:
-            costs.append(MATCHING_COST * (1 + len(plan.centres)) * places / settings.stride_of(number) ** 2)
+            guides = len(plan.centres) - len(smaller)
+            costs.append(MATCHING_COST * (1 + guides) * places / settings.stride_of(number) ** 2)
         matching = settings.matching_of(number)
         cost = settings.patch_size_of(matching) ** 2 / settings.stride_of(matching) ** 2 * settings.group / 64
         costs += [COLOUR_COST * cost] if turned else [share * cost for share in reversed(own)]
-    return costs + [COARSE_COST / COARSE_STRIDE**2 for index in noisy if coarser_scales(plan, index)]
+    return costs
 
 
 def _cost_of(noise: ChannelNoise, index: int, side: int) -> float:
@@ -440,41 +439,45 @@ def _common(planes: list[Plane]) -> list[Plane]:
     return [plane.cut(box) for plane in planes]
 
 
-def _halved_problem(box: Box, plan: Plan, deepest: int) -> tuple[Box, Plan, tuple[int, int], int, int]:
-    """What of the next coarser scale a box needs, as `needed` and `own_boxes` take it."""
-    return exchanged(box, LOW_SHARE, plan.shape)[1], plan, halved_shape(plan.shape), deepest - 1, COARSE_STRIDE
+def lows_of(plan: Plan) -> "tuple[Low, Low]":
+    """What pilot and result take of the picture of half the size.
+
+    Coarse noise hides what the fine picture has at its lower frequencies; white noise hides them no more than others.
+    """
+    excess = max(plan.noise.channel(index).coarse_excess for index in range(len(plan.centres)))
+    if not excess:
+        return Low(0.7, SHARP_LOBES, 0.5), Low(0.3, 1.0, 0.7)  # of the result the lowest most
+    return Low(0.7, SHARP_LOBES, 0.5 * excess), Low(0.7, SHARP_LOBES, excess)
 
 
-def coarser_scales(plan: Plan, index: int) -> int:
-    """How many coarser scales a channel has: none where its noise beyond a patch's reach is that of white noise."""
-    return depth_of(plan, index) if plan.noise.channel(index).coarse_excess > 0 else 0
+def channels_at_half_size(plan: Plan) -> list[int]:
+    """Those that are denoised at half their size and have nothing but their detail at their own: see `at_half_size`."""
+    return [index for index in range(len(plan.centres)) if halved_plan(plan) is not None and at_half_size(plan, index)]
 
 
 def halved_plan(plan: Plan) -> Plan | None:
-    """How groups denoise the picture of half the size first; None where they do not: coarse noise, no room."""
+    """How groups denoise the picture of half the size first; None where they do not: fine noise, no room."""
     settings: GroupSettings = plan.settings.groups
     noisy = [plan.noise.channel(index) for index, sigma in enumerate(plan.noise.sigmas) if sigma > 0]
-    coloured = any(noise.coarse_excess > 0 or whitening(settings.patch_size, noise).size for noise in noisy)
-    if settings.half is None or coloured:
+    coloured = any(whitening(settings.patch_size, noise).size for noise in noisy)
+    if settings.half is None or (coloured and not is_coarse(plan.noise)):
         return None
     half = replace(
         plan,
         shape=halved_shape(plan.padded_shape),
-        noise=plan.noise.scaled(NOISE_GAIN),
+        noise=plan.noise.halved(),
         settings=replace(plan.settings, groups=settings.half),
     )
     return half if half.padded_shape == half.shape and min(half.shape) >= SMALLEST_SIDE else None
 
 
-def with_low_of(
-    planes: list[Plane], coarse: Sequence[Plane | None], share: float, lobes: float, weight: float, threads: int
-) -> list[Plane]:
+def with_low_of(planes: list[Plane], coarse: Sequence[Plane | None], low: Low, threads: int) -> list[Plane]:
     """The planes with low frequencies of those of half the size, where there are such; written over."""
     return [
         plane
-        if low is None
-        else with_low_from(plane, low, share, weight=weight, lobes=lobes, threads=threads, in_place=True)
-        for plane, low in zip(planes, coarse, strict=True)
+        if other is None
+        else with_low_from(plane, other, low.share, weight=low.weight, lobes=low.lobes, threads=threads, in_place=True)
+        for plane, other in zip(planes, coarse, strict=True)
     ]
 
 

@@ -22,8 +22,11 @@ class Settings(Protocol):
     @property
     def patch_size(self) -> int: ...
 
-    def resolved(self, sigmas: Sequence[float], patch_size: int) -> Self:
-        """The same with every choice made that the noise of the channels and the patch size decide."""
+    def resolved(self, sigmas: Sequence[float], patch_size: int, coarse: bool = False) -> Self:
+        """The same with every choice made that the noise of the channels and the patch size decide.
+
+        coarse: much of the noise is beyond the reach of a patch.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,7 @@ class PatchCoding:
         require(0 < c < math.inf, f"error_scale must be positive and finite, not {c}.")
         require(self.seed >= 0, f"seed must be at least 0, not {self.seed}.")
 
-    def resolved(self, sigmas: Sequence[float], patch_size: int) -> Self:
+    def resolved(self, sigmas: Sequence[float], patch_size: int, coarse: bool = False) -> Self:
         """With the error scale of the patch size."""
         return replace(self, error_scale=self.error_scale or matched_error_scale(patch_size))
 
@@ -69,7 +72,7 @@ class PaperSettings(PatchCoding):
         """How the transform is learnt."""
         return self.learn.method
 
-    def resolved(self, sigmas: Sequence[float], patch_size: int) -> Self:
+    def resolved(self, sigmas: Sequence[float], patch_size: int, coarse: bool = False) -> Self:
         """With the number of rounds."""
         return replace(self, rounds=(20 if sigmas[0] <= 50 else 5) if self.rounds is None else self.rounds)
 
@@ -185,10 +188,13 @@ class GroupSettings:
         return self.grid_shift * matching % self.stride_of(matching)
 
     @classmethod
-    def for_sigma(cls, sigma: float, channels: int = 1, *, halvings: int = 2, **changes: Any) -> Self:
+    def for_sigma(
+        cls, sigma: float, channels: int = 1, *, coarse: bool = False, halvings: int = 2, **changes: Any
+    ) -> Self:
         """The settings for noise of this deviation on the 0-255 scale, with some of them changed.
 
-        halvings: for so many smaller pictures, too; each has half the noise of the one before.
+        coarse: most of it is left to smaller pictures. halvings: how many of those there are; each has half the noise
+        of the one before.
         """
         check_sigma(sigma)
         chosen = next(settings for highest, settings in _BY_SIGMA if sigma <= highest)
@@ -196,8 +202,11 @@ class GroupSettings:
             chosen = chosen | _COLOUR | {"guide_noise": COLOUR_GUIDE * chosen.get("guide_noise", cls.guide_noise)}
             if sigma <= LITTLE_NOISE:
                 chosen |= {"passes": chosen.get("passes", cls.passes) - 1, "group": 48}
+        if coarse:
+            chosen = chosen | _COARSE
         if halvings:
-            chosen = chosen | {"half": cls.for_sigma(sigma / 2, channels, halvings=halvings - 1, **changes)}
+            half = cls.for_sigma(sigma / 2, channels, coarse=coarse, halvings=halvings - 1, **changes)
+            chosen = chosen | {"half": half}
         return cls(**(chosen | changes))
 
 
@@ -210,6 +219,7 @@ _COLOUR = {  # colour gains less by more than it costs
     "near_radius": 9,
     "overshoot": 0.1,
 }
+_COARSE = {"passes": 3, "matchings": 2, "group": 48, "overshoot": 0.0}  # more of any gain next to nothing there
 _CLOSE = {"window_radius": 28, "near_radius": 19}
 _BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: what differs from the defaults
     (7, {"passes": 5, "guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
@@ -244,9 +254,9 @@ class BestSettings(PictureLearning):
             f"patch_size must be at least {step}, the step from group to group, not {self.patch_size}.",
         )
 
-    def resolved(self, sigmas: Sequence[float], patch_size: int) -> Self:
+    def resolved(self, sigmas: Sequence[float], patch_size: int, coarse: bool = False) -> Self:
         """With the groups for this noise."""
-        return replace(self, groups=self.groups or GroupSettings.for_sigma(max(sigmas), len(sigmas)))
+        return replace(self, groups=self.groups or GroupSettings.for_sigma(max(sigmas), len(sigmas), coarse=coarse))
 
 
 def matched_error_scale(patch_size: int) -> float:

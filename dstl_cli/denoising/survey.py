@@ -13,7 +13,7 @@ from dstl_cli.base.threads import available_cores, one_blas_thread
 from dstl_cli.denoising.plan import Plan, Statistics, TransformSource, with_base_apart
 from dstl_cli.denoising.qualities import QUALITIES, Quality
 from dstl_cli.noise.blind import NO_HINTS, Hints, estimate_model
-from dstl_cli.noise.model import NoiseModel, WhiteNoise
+from dstl_cli.noise.model import NoiseModel, WhiteNoise, is_coarse
 from dstl_cli.pixels.colour import BASIS, channel_count, check_finite, check_shape, is_grey
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.pixels.invalid import invalid_pixels, valid_part, without_invalid
@@ -87,7 +87,7 @@ def survey(
     told = noise if noise is None or isinstance(noise, NoiseModel) else check_sigma(float(noise))
     seen = seen or look_at(source, own, keep_invalid=request.keep_invalid)
     grey = sample_for_noise(source, seen, request.settings.seed)
-    model, warnings = _model_of(grey, told, own, request.noise_kind, hints)
+    model, warnings = _model_of(grey, told, own, request, hints)
     model = model.scaled(request.strength, request.chroma_strength)
     scaled = own.for_sigma(max(model.sigmas) * own.sigma_unit)
     largest = max(abs(seen.smallest), abs(seen.largest)) / scaled.unit
@@ -95,7 +95,9 @@ def survey(
     means = np.array(seen.means) / scaled.unit
     plan = Plan(
         quality=request.quality.name,
-        settings=request.settings.resolved(_strengths(known), request.source.patch_size(request.settings)),
+        settings=request.settings.resolved(
+            _strengths(known), request.source.patch_size(request.settings), is_coarse(known)
+        ),
         shape=(source.shape[0], source.shape[1]),
         depth=scaled,
         colour=grey.ndim == 3,
@@ -114,7 +116,7 @@ def noise_of(
 ) -> tuple[NoiseModel, tuple[str, ...]]:
     """The noise that is found in a picture, in units of its depth and before any strength, and what to say about it."""
     sample = sample_for_noise(source, seen, request.settings.seed)
-    return _model_of(sample, None, depth, request.noise_kind, hints)
+    return _model_of(sample, None, depth, request, hints)
 
 
 def sample_for_noise(source: PixelSource, seen: Statistics, seed: int) -> Pixels:
@@ -126,12 +128,13 @@ def sample_for_noise(source: PixelSource, seen: Statistics, seed: int) -> Pixels
 
 
 def _model_of(
-    sample: Pixels, noise: float | NoiseModel | None, depth: Depth, kind: str, hints: Hints
+    sample: Pixels, noise: float | NoiseModel | None, depth: Depth, request: Request, hints: Hints
 ) -> tuple[NoiseModel, tuple[str, ...]]:
     """The noise of a sample in units of the depth, given or else estimated, and what to say about the estimate."""
     channels = channel_count(sample)
     if noise is None:
-        return estimate_model(sample, depth, kind=kind, hints=hints)
+        threads = request.jobs or available_cores()
+        return estimate_model(sample, depth, kind=request.noise_kind, hints=hints, threads=threads)
     if isinstance(noise, float):
         return WhiteNoise((noise / depth.sigma_unit,) * channels), ()
     if len(noise.sigmas) not in (1, channels):

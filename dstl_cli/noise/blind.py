@@ -13,7 +13,7 @@ frequency, and its change with brightness. Three questions follow:
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -23,7 +23,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from dstl_cli.base.arrays import largest_around
-from dstl_cli.base.threads import one_blas_thread
+from dstl_cli.base.threads import in_order
 from dstl_cli.noise.estimate import LOWER_RATIO, NoiseEstimate, estimate_channels, joint_warnings
 from dstl_cli.noise.jpeg_grid import CodedReading, read_coded
 from dstl_cli.noise.model import NoiseModel, SpectralChannel, SpectralNoise, WhiteNoise
@@ -50,6 +50,7 @@ CALM_SHARE = 0.15  # of the blocks of a bin that speak
 ROUNDS = 5
 CLIPPED_SHARE = 0.1  # a block with more clipped pixels says nothing
 QUANTILE, CHI_QUANTILE = 0.2, 0.0642  # where the spectrum starts: this quantile of a squared coefficient and of chi^2
+STARTED_FROM = 8192  # blocks
 CHI_MEDIAN = 0.455  # median of chi^2 with one degree of freedom
 WINSOR = 9.0  # powers beyond three deviations count as three deviations
 STEEPEST_LEVEL = 3.0  # a bin's energy relative to that of the calmest third: more is texture
@@ -190,7 +191,7 @@ class Reading:
 
 
 def estimate_model(
-    sample: Pixels, depth: Depth | None = None, *, kind: str = "auto", hints: Hints = NO_HINTS
+    sample: Pixels, depth: Depth | None = None, *, kind: str = "auto", hints: Hints = NO_HINTS, threads: int = 1
 ) -> tuple[NoiseModel, tuple[str, ...]]:
     """The noise of a picture from a sample of it, (H, W) or (H, W, 3), in units of the depth; and what to say of it.
 
@@ -199,10 +200,12 @@ def estimate_model(
     there only what looks like stationary noise is read, and white noise otherwise.
     """
     own = depth or Depth.of(sample.dtype)
-    with one_blas_thread():  # products have the same bits however many there are, and the same blocks are chosen
-        estimates = estimate_channels(sample, own)
-        readings = read_scales(sample, own) if kind != "white" else []
-        coded = _coded(sample, own, hints) if kind == "auto" else None
+    looks: list[Callable[[], Any]] = [
+        lambda: read_scales(sample, own) if kind != "white" else [],
+        lambda: estimate_channels(sample, own),
+        lambda: _coded(sample, own, hints) if kind == "auto" else None,
+    ]
+    readings, estimates, coded = in_order(lambda look: look(), looks, threads)
     sigmas = [estimate.sigma / own.unit for estimate in estimates]
     white = WhiteNoise(tuple(sigmas if sample.ndim == 2 else in_working_basis(sigmas)))
     model: NoiseModel = white
@@ -328,21 +331,30 @@ def _blocks_of(planes: list[Array32], clipped: Array32, scale: int) -> _Blocks:
     for channel, part in enumerate(coefficients):
         np.multiply(part, part, out=powers[:, channel])
     powers /= np.float32(NOISE_GAIN ** (2 * scale))
-    share = sliding_window_view(clipped, (BLOCK, BLOCK))[::STEP, ::STEP].mean(axis=(2, 3)).ravel()
+    share = _means_of_blocks(clipped).ravel()
     flat = powers[:, 0, 1:].sum(axis=1) < 1e-11 * np.maximum(powers[:, 0, 0], 1e-30)
     brightness = np.asarray(coefficients[0][:, 0] / BLOCK, dtype=np.float32)
     return _Blocks(powers, brightness, (share < CLIPPED_SHARE) & ~flat, ((grid[0], grid[1]),))
+
+
+def _means_of_blocks(plane: Array32) -> Array32:
+    """The mean of every block, from those of the squares that blocks share."""
+    height, width = (length // STEP * STEP for length in plane.shape)
+    squares = plane[:height, :width].reshape(height // STEP, STEP, width // STEP, STEP).mean(axis=(1, 3))
+    return np.asarray(sliding_window_view(squares, (BLOCK // STEP,) * 2).mean(axis=(2, 3)))
 
 
 def _read(blocks: _Blocks, bins: int) -> Reading:
     """Spectrum and level function of the calm blocks, alternating with the choice of the blocks."""
     edges = np.quantile(blocks.brightness[blocks.usable], np.linspace(0, 1, bins + 1)[1:-1])
     bin_of = np.searchsorted(edges, blocks.brightness)
-    start = np.quantile(blocks.powers[blocks.usable], QUANTILE, axis=0) / CHI_QUANTILE
+    some = np.flatnonzero(blocks.usable)[:: math.ceil(np.count_nonzero(blocks.usable) / STARTED_FROM)]
+    start = np.quantile(blocks.powers[some], QUANTILE, axis=0) / CHI_QUANTILE
     least = 1e-6 * float(start[:, 1:].max()) + 1e-30
     spectrum, factors = np.maximum(start, least), np.ones(bins)
     for _ in range(ROUNDS):
-        energies = (blocks.powers[:, :, 1:] / spectrum[:, 1:].astype(np.float32)).mean(axis=(1, 2)) / factors[bin_of]
+        weights = np.divide(1 / spectrum[:, 1:].size, spectrum, out=np.zeros_like(spectrum), where=RADIUS > 0)
+        energies = blocks.powers.reshape(len(bin_of), -1) @ weights.astype(np.float32).ravel() / factors[bin_of]
         calm = _calm(blocks, energies, bin_of, bins)
         own = bin_of[calm]
         powers = blocks.powers[calm] / factors[own][:, None, None]

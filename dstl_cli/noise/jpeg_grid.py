@@ -146,12 +146,12 @@ def _coefficients(plane: Array32, top: int, left: int, thinning: int = 1) -> Arr
 
 
 @lru_cache(maxsize=1)
-def _waves() -> tuple[Array32, Array32]:
-    """cos(2 pi c / q) where |c| > q/2, and where that is: (bins of |c|, candidates for q)."""
+def _waves() -> tuple[Array32, NDArray[np.intp]]:
+    """cos(2 pi c / q) where |c| > q/2: (bins of |c|, candidates for q); and the first bin that is, of each."""
     steps = np.arange(LEAST_STEP, MOST_STEP + 1)
     places = np.arange(LARGEST * PARTS)[:, None] / PARTS
     beyond = (places > steps / 2) & (places < LARGEST - 1)
-    return (np.cos(2 * np.pi * places / steps) * beyond).astype(np.float32), beyond.astype(np.float32)
+    return (np.cos(2 * np.pi * places / steps) * beyond).astype(np.float32), np.argmax(beyond, axis=0)
 
 
 def _comb_steps(coefficients: Array32) -> Array:
@@ -161,11 +161,17 @@ def _comb_steps(coefficients: Array32) -> Array:
     has no positive one: the sum begins in the trough between two teeth.
     """
     size = LARGEST * PARTS
-    places = np.minimum(np.rint(np.abs(coefficients) * PARTS), size - 1).astype(np.intp)
-    counts = np.bincount((places + size * np.arange(BLOCK**2)).ravel(), minlength=size * BLOCK**2)
+    places = np.abs(coefficients)
+    places *= PARTS
+    np.rint(places, out=places)
+    np.minimum(places, size - 1, out=places)
+    places += size * np.arange(BLOCK**2, dtype=np.float32)
+    counts = np.bincount(places.ravel().astype(np.intp), minlength=size * BLOCK**2)
     histograms = counts.reshape(BLOCK**2, size).astype(np.float32)
-    waves, beyond = _waves()
-    scores = histograms @ waves / np.sqrt(np.maximum(histograms @ beyond, 1.0) / 2)
+    waves, first = _waves()
+    below = np.cumsum(histograms, axis=1)
+    beyond = below[:, (LARGEST - 1) * PARTS - 1, None] - below[:, first - 1]
+    scores = histograms @ waves / np.sqrt(np.maximum(beyond, 1.0) / 2)
     best = scores.max(axis=1, keepdims=True)
     around = np.pad(scores, ((0, 0), (1, 1)))
     peaks = (scores >= np.maximum(around[:, :-2], around[:, 2:])) & (scores >= SHARE_OF_BEST * best)

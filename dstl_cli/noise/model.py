@@ -50,6 +50,9 @@ class ChannelNoise(Protocol):
     def counted_from(self, level: float) -> "ChannelNoise":
         """The same noise where levels are counted from this one."""
 
+    def halved(self) -> "ChannelNoise":
+        """That of the picture of half the size."""
+
 
 @runtime_checkable
 class NoiseModel(Protocol):
@@ -75,6 +78,9 @@ class NoiseModel(Protocol):
     def scaled(self, strength: float, chroma: float = 1.0) -> "NoiseModel":
         """The same noise, so many times as strong, the chrominances `chroma` times more."""
 
+    def halved(self) -> "NoiseModel":
+        """That of the picture of half the size."""
+
     def describe(self) -> str:
         """One line for a person."""
 
@@ -97,6 +103,9 @@ class WhiteChannel:
 
     def counted_from(self, level: float) -> "WhiteChannel":
         return self
+
+    def halved(self) -> "WhiteChannel":
+        return self.scaled(NOISE_GAIN)
 
     def deviation(self, scale: int = 0) -> float:
         return self.sigma * NOISE_GAIN**scale
@@ -139,6 +148,9 @@ class WhiteNoise:
     def scaled(self, strength: float, chroma: float = 1.0) -> "WhiteNoise":
         return WhiteNoise(tuple(s * strength * (chroma if index else 1.0) for index, s in enumerate(self.sigmas)))
 
+    def halved(self) -> "WhiteNoise":
+        return self.scaled(NOISE_GAIN)
+
     def describe(self) -> str:
         return f"white noise of {max(self.sigmas):.3g}" if any(self.sigmas) else "no noise"
 
@@ -148,6 +160,12 @@ class WhiteNoise:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "WhiteNoise":
         return cls(tuple(numbers(facts["sigmas"])))
+
+
+def is_coarse(model: NoiseModel) -> bool:
+    """Whether noise beyond the reach of a patch stands out in any channel, so that smaller pictures show it better."""
+    channels = [model.channel(index) for index in range(len(model.sigmas))]
+    return any(channel.coarse_excess > 0 and channel.coarser_scales > 0 for channel in channels)
 
 
 LEVEL_WORD = 1.5  # ratio of deviations over brightness that is worth a word
@@ -196,6 +214,7 @@ class SpectralChannel:
     deviation: after JPEG the noise of fine structures is rare but a whole quantisation step high.
     levels, factors: knots of the deviation over the grey level of the luminance, relative; empty: the same everywhere.
     halvings: coarser scales that help whatever the spectrum is, as the noise hides much of the picture.
+    scale: how often the picture was halved that has this noise; the knots are those of before. Only 0 is kept in files.
     """
 
     frequencies: tuple[float, ...]
@@ -204,6 +223,7 @@ class SpectralChannel:
     levels: tuple[float, ...] = ()
     factors: tuple[float, ...] = ()
     halvings: int = 0
+    scale: int = 0
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in zip(self.frequencies, self.frequencies[1:], strict=False))
@@ -225,16 +245,16 @@ class SpectralChannel:
     @property
     def coarse_octaves(self) -> int:
         """How often the picture is halved until no noise beyond the reach of a patch stands out."""
-        for halvings in range(MOST_HALVINGS):
-            seen, beyond = self._around_reach(halvings)
+        for scale in range(self.scale, MOST_HALVINGS):
+            seen, beyond = self._around_reach(scale)
             if beyond < STANDS_OUT * seen:
-                return halvings
-        return MOST_HALVINGS
+                return scale - self.scale
+        return max(0, MOST_HALVINGS - self.scale)
 
     @property
     def coarse_excess(self) -> float:
         """Share of the noise's power beyond the reach of a patch that is more than it has within, 0 to 1."""
-        seen, beyond = self._around_reach(0)
+        seen, beyond = self._around_reach(self.scale)
         return max(0.0, 1 - (seen / beyond) ** 2)
 
     def deviation(self, scale: int = 0) -> float:
@@ -274,6 +294,13 @@ class SpectralChannel:
         """The same noise where levels are counted from this one."""
         return replace(self, levels=tuple(knot - level for knot in self.levels))
 
+    def halved(self) -> "SpectralChannel":
+        """That of the picture of half the size; white noise stays white."""
+        halvings = max(0, self.halvings - 1)
+        if len(self.frequencies) == 1:
+            return replace(self.scaled(NOISE_GAIN), halvings=halvings)
+        return replace(self, scale=self.scale + 1, halvings=halvings)
+
     def in_units(self, unit: float) -> "SpectralChannel":
         """The same noise where levels and deviations are counted in so many of the present units."""
         counted = self.scaled(1 / unit)
@@ -299,9 +326,9 @@ class SpectralChannel:
         require(halvings.is_integer(), "Halvings must be a whole number.")
         return cls(frequencies, deviations, floor, levels, factors, int(halvings))
 
-    def _around_reach(self, halvings: int) -> tuple[float, float]:
+    def _around_reach(self, scale: int) -> tuple[float, float]:
         """The deviation within and beyond the reach of a patch, in the picture that was halved so often."""
-        seen, beyond = (self.at_frequency(reach / (PATCH_REACH * 2**halvings)) for reach in (2.0, 0.5))
+        seen, beyond = (self.at_frequency(reach / (PATCH_REACH * 2**scale)) for reach in (2.0, 0.5))
         return seen, beyond
 
     def at_frequency(self, frequency: float) -> float:
@@ -310,7 +337,7 @@ class SpectralChannel:
         return max(self.floor, float(np.exp(known)))
 
     def _power(self, scale: int) -> Array:
-        return _power(self.frequencies, self.deviations_at, self.floor, max(0, scale))
+        return _power(self.frequencies, self.deviations_at, self.floor, max(0, self.scale + scale))
 
 
 @dataclass(frozen=True)
@@ -336,6 +363,10 @@ class SpectralNoise:
         """The same noise, so many times as strong, the chrominances `chroma` times more."""
         parts = [c.scaled(strength * (chroma if index else 1.0)) for index, c in enumerate(self.channels)]
         return SpectralNoise(tuple(parts))
+
+    def halved(self) -> "SpectralNoise":
+        """That of the picture of half the size."""
+        return SpectralNoise(tuple(channel.halved() for channel in self.channels))
 
     def for_channels(self, count: int) -> "SpectralNoise":
         """The model for so many channels, of one that has as many, or one for all."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,12 @@ def working_channel(pixels: Pixels, index: int, depth: Depth | None = None) -> P
     working = working_type(pixels.dtype)
     if pixels.ndim == 2:
         return pixels if unit == 1 else np.multiply(pixels, 1 / unit, dtype=working)
-    channel = np.zeros(pixels.shape[:2], dtype=working)
-    for c in range(3):
-        channel += np.multiply(pixels[..., c], BASIS[index, c] / unit, dtype=working)
-    return channel
+    parts = (np.multiply(pixels[..., c], BASIS[index, c] / unit, dtype=working) for c in np.flatnonzero(BASIS[index]))
+    return reduce(_added, parts)
+
+
+def _added(total: Pixels, part: Pixels) -> Pixels:
+    return np.add(total, part, out=total)
 
 
 def from_channels(channels: list[Floats], depth: Depth) -> Pixels:
@@ -78,7 +81,8 @@ def from_channels(channels: list[Floats], depth: Depth) -> Pixels:
     for c in range(3):
         value = channels[0] * float(BASIS[0, c])
         for channel, factor in zip(channels[1:], BASIS[1:, c].tolist(), strict=True):
-            value += channel * factor
+            if factor:
+                value += channel * factor
         pixels[..., c] = depth.restore(value)
     return pixels
 

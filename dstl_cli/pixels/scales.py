@@ -107,13 +107,34 @@ def _in_bands(
 
 def _filtered(values: Floats, axis: int, taps: Array) -> Floats:
     """Every second place of the correlation with a filter of even length along an axis."""
-    count = (values.shape[axis] - len(taps)) // 2 + 1
-    halves = [_along(values, axis, phase, values.shape[axis], 2) for phase in (0, 1)]
-    if axis == 1:
-        halves = [np.ascontiguousarray(half) for half in halves]
-    return _combined(
-        taps, [_along(halves[k % 2], axis, k // 2, k // 2 + count) for k in range(len(taps))], mirrored=True
-    )
+    result = _with_length(values, axis, (values.shape[axis] - len(taps)) // 2 + 1)
+    _filter(values, axis, taps, result, step=2)
+    return result
+
+
+def _with_length(values: Floats, axis: int, length: int) -> Floats:
+    """Room for values of another length along an axis."""
+    sides = [*values.shape]
+    sides[axis] = length
+    return np.empty(sides, values.dtype)
+
+
+def _filter(
+    values: Floats,
+    axis: int,
+    taps: Array,
+    out: Floats,
+    *,
+    first: int = 0,
+    step: int = 1,
+    start: int = 0,
+    stride: int = 1,
+) -> None:
+    """Fill every place start + stride i of `out`, along an axis, with the sum of taps[k] values[first + step i + k]."""
+    from dstl_cli.pixels.kernels import filter_columns, filter_rows
+
+    run = filter_columns if axis else filter_rows
+    run(np.ascontiguousarray(values), taps.astype(values.dtype), first, step, out, start, stride)
 
 
 def doubled(coarse: Plane, shape: tuple[int, int], *, straight: bool = False, threads: int = 1) -> Plane:
@@ -150,15 +171,9 @@ def _doubled_rows(coarse: Plane, spans: Sequence[tuple[int, int]], straight: boo
 
 def _interleaved(values: Floats, axis: int, first: int, length: int) -> Floats:
     """So many places along an axis, of twice as many, from the first or second on: by even and by odd taps."""
-    count = values.shape[axis] - REACH
-    taps = 2 * HALF_BAND[::-1]
-    sides = [*values.shape]
-    sides[axis] = 2 * count
-    both = np.empty(sides, values.dtype)
+    both = _with_length(values, axis, 2 * (values.shape[axis] - REACH))
     for phase in (0, 1):
-        own = taps[phase::2]
-        parts = [_along(values, axis, k + phase, k + phase + count) for k in range(len(own))]
-        _along(both, axis, phase, 2 * count, 2)[...] = _combined(own, parts, mirrored=False)
+        _filter(values, axis, 2 * HALF_BAND[::-1][phase::2], both, first=phase, start=phase, stride=2)
     return _along(both, axis, first, first + length)
 
 
@@ -268,9 +283,9 @@ def _smoothed(plane: Plane, taps: Array, threads: int) -> Plane:
             start, stop, length = _edges(plane)[axis]
             ends = (start == 0, stop == length)
             values = _extended(values, axis, first - reach - start, last + reach - start, ends)
-            values = _combined(
-                taps, [_along(values, axis, k, k + last - first) for k in range(len(taps))], mirrored=True
-            )
+            smooth = _with_length(values, axis, last - first)
+            _filter(values, axis, taps, smooth)
+            values = smooth
         return values
 
     return _in_bands(spans, plane.shape, rows, plane.values.dtype, threads)
@@ -332,22 +347,5 @@ def _extended(
     return np.concatenate((np.flip(parts[0], axis), parts[1], np.flip(parts[2], axis)), axis=axis)
 
 
-def _along(values: Floats, axis: int, start: int, stop: int, step: int = 1) -> Floats:
-    return values[start:stop:step] if axis == 0 else values[:, start:stop:step]
-
-
-def _combined(taps: Array, parts: Sequence[Floats], *, mirrored: bool) -> Floats:
-    """The sum of the parts, each times its tap, in their order; mirrored: two by two, as the taps are symmetric."""
-    last = len(taps) - 1
-    total: Floats = np.empty(parts[0].shape, parts[0].dtype)
-    term = np.empty_like(total)
-    for k, factor in enumerate(taps[: len(taps) // 2 + len(taps) % 2 if mirrored else None].astype(total.dtype)):
-        target = term if k else total
-        if mirrored and k < last - k:
-            np.add(parts[k], parts[last - k], out=target)
-            target *= factor
-        else:
-            np.multiply(parts[k], factor, out=target)
-        if k:
-            total += term
-    return total
+def _along(values: Floats, axis: int, start: int, stop: int) -> Floats:
+    return values[start:stop] if axis == 0 else values[:, start:stop]

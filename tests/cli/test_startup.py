@@ -27,10 +27,10 @@ from running import (
 )
 from typer.main import get_command
 
+from dstl_cli.base.kernels import machine
 from dstl_cli.base.progress import compiling
 from dstl_cli.cli import app
 from dstl_cli.cli.ending import interrupts
-from dstl_cli.patches.kernels import machine
 from dstl_cli.version import __version__
 
 DCT = ("--method", "dct", "--patch-size", "6", "--sigma", "20")

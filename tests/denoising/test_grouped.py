@@ -18,6 +18,7 @@ from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.grouped import (
     BEST,
     ReferenceGrid,
+    channels_at_half_size,
     find_groups,
     halved_plan,
     offsets_within,
@@ -33,7 +34,7 @@ from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.settings import BestSettings, GroupSettings
 from dstl_cli.denoising.survey import Request
 from dstl_cli.measure.metrics import peak_signal_noise_ratio
-from dstl_cli.noise.model import SpectralChannel, SpectralNoise, WhiteChannel
+from dstl_cli.noise.model import SpectralChannel, SpectralNoise, WhiteChannel, WhiteNoise
 from dstl_cli.patches.kernels import grouped as kernels
 from dstl_cli.patches.tiles import tiles_in
 from dstl_cli.pixels.planes import Box, Plane
@@ -666,7 +667,7 @@ def test_half_the_size_comes_first() -> None:
     assert gains[2] > gains[1] + 0.3
 
 
-def test_half_the_size_only_where_noise_is_white_and_there_is_room() -> None:
+def test_half_the_size_only_where_it_shows_more_and_there_is_room() -> None:
     settings = BestSettings(groups=GroupSettings.for_sigma(20.0))
     plan = make_plan("best", settings, (99, 120), (20.0,), DCT)
     half = halved_plan(plan)
@@ -677,8 +678,31 @@ def test_half_the_size_only_where_noise_is_white_and_there_is_room() -> None:
     assert quarter is not None
     assert halved_plan(quarter) is None
     assert halved_plan(replace(plan, shape=(45, 120))) is None
-    for channel in (SpectralChannel((0.05, 0.5), (20.0, 4.0)), SpectralChannel((0.1, 0.5), (4.0, 20.0))):
-        assert halved_plan(replace(plan, noise=SpectralNoise((channel,)))) is None
+    assert halved_plan(replace(plan, noise=SpectralNoise((SpectralChannel((0.1, 0.5), (4.0, 20.0)),)))) is None
+    coarse = SpectralNoise((SpectralChannel((0.05, 0.5), (20.0, 4.0)),))
+    half = halved_plan(replace(plan, noise=coarse))
+    assert half is not None
+    assert half.noise == coarse.halved()
+
+
+def test_coarse_noise_of_colours_is_removed_at_half_the_size() -> None:
+    """The chrominances have their own detail beside it: an edge between two colours stays where it was."""
+    settings = BestSettings(groups=GroupSettings.for_sigma(20.0, 3, coarse=True))
+    noise = SpectralNoise((SpectralChannel((0.1, 0.25), (32.0, 2.0)),) * 3)
+    plan = replace(make_plan("best", settings, (128, 160), (20.0,) * 3, DCT), noise=noise)
+    assert channels_at_half_size(plan) == [1, 2]
+    assert channels_at_half_size(replace(plan, noise=WhiteNoise((20.0,) * 3))) == []
+    rng = np.random.default_rng(0)
+    clean = np.zeros((3, 128, 160))
+    clean[1:, :, 71:] = 90.0
+    coarse = [np.kron(rng.standard_normal((32, 40)), np.ones((4, 4))) for _ in range(3)]
+    noisy = clean + 8 * np.array(coarse)
+    planes = [Plane.whole(channel.astype(np.float32)) for channel in noisy]
+    results = BEST.run(planes, plan, ONE)
+    for index in (1, 2):
+        found = results[index].values
+        assert np.mean((found - clean[index]) ** 2) < 0.25 * np.mean((noisy[index] - clean[index]) ** 2)
+        assert np.abs(found[:, 69:73] - clean[index][:, 69:73]).mean() < 12
 
 
 def denoised_with(picture: Array32, noise: SpectralChannel, quality: str = "best") -> NDArray[Any]:

@@ -169,7 +169,8 @@ def request(case: Case, jobs: int = 1) -> Request:
     wanted = Request.named(case.quality, source=source, jobs=jobs, **SETTINGS[case.quality])
     wanted = replace(wanted, keep_invalid=case.kind == "holes")
     if case.quality == "best":
-        return replace(wanted, settings=replace(wanted.settings, groups=HALVED if case.kind == "halves" else GROUPS))
+        groups = HALVED if case.kind in ("halves", "spectral") else GROUPS
+        return replace(wanted, settings=replace(wanted.settings, groups=groups))
     return wanted
 
 
@@ -263,7 +264,7 @@ def test_noise_with_a_spectrum_is_worked_on_as_it_is(case: Case) -> None:
     for channel in plan.noise.channels:
         assert channel.level_factors(np.zeros(1)) is not None
         assert channel.coarser_scales == 1
-    fine = tuple(replace(channel, deviations_at=(9.0, 9.0)) for channel in plan.noise.channels)
+    fine = tuple(replace(channel, deviations_at=(5.0, 15.0)) for channel in plan.noise.channels)
     place = Box(20, 300, 21, 301)
     assert plan.window(place).shape[1] > replace(plan, noise=SpectralNoise(fine)).window(place).shape[1]
     even = SpectralNoise(tuple(replace(channel, levels=(), factors=()) for channel in plan.noise.channels))

@@ -29,7 +29,7 @@ class BlurSettings:
     seed: int = 0
     share: float | None = None
 
-    def resolved(self, sigmas: Any, patch_size: int) -> "BlurSettings":
+    def resolved(self, sigmas: Any, patch_size: int, coarse: bool = False) -> "BlurSettings":
         return replace(self, share=min(1.0, max(sigmas) / 40))
 
 

@@ -210,6 +210,9 @@ class ToyChannel:
     def counted_from(self, level: float) -> "ToyChannel":
         return replace(self, zero=self.zero + level)
 
+    def halved(self) -> "ToyChannel":
+        return self.scaled(0.5)
+
 
 @dataclass(frozen=True)
 class ToyNoise:
@@ -235,6 +238,9 @@ class ToyNoise:
 
     def scaled(self, strength: float, chroma: float = 1.0) -> "ToyNoise":
         return ToyNoise(self.own.scaled(strength))
+
+    def halved(self) -> "ToyNoise":
+        return self.scaled(0.5)
 
     def describe(self) -> str:
         return f"a toy of {self.own.sigma}"

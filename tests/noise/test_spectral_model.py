@@ -32,6 +32,12 @@ def test_deviations_are_those_of_simulated_noise(scale: int) -> None:
     patches = np.lib.stride_tricks.sliding_window_view(plane.values, (7, 7))[::2, ::2].reshape(-1, 49)
     measured = (patches @ rows.T).std(axis=0)
     np.testing.assert_allclose(COARSE.deviations(rows, scale), measured, rtol=0.06)
+    own = COARSE
+    for _ in range(scale):
+        own = own.halved()
+    np.testing.assert_allclose(own.deviations(rows), COARSE.deviations(rows, scale))
+    assert own.deviation() == COARSE.deviation(scale)
+    assert own.coarser_scales == max(0, COARSE.coarser_scales - scale)
 
 
 def test_a_flat_spectrum_is_white_noise() -> None:
@@ -40,6 +46,7 @@ def test_a_flat_spectrum_is_white_noise() -> None:
     np.testing.assert_allclose(flat.deviations(rows), white.deviations(rows), rtol=1e-9)
     for scale in (1, 2):
         np.testing.assert_allclose(flat.deviations(rows, scale), white.deviations(rows, scale), rtol=0.03)
+        np.testing.assert_allclose(flat.halved().deviations(rows, scale - 1), white.deviations(rows, scale), rtol=0.03)
     assert flat.coarser_scales == 0
     assert COARSE.coarser_scales == 2
 

@@ -7,7 +7,7 @@ Every row (patch) is worked on by itself, so results do not depend on how the ro
 
 import numpy as np
 
-from dstl_cli.patches.kernels.compiled import compiled
+from dstl_cli.base.kernels.compiled import compiled
 
 
 @compiled()

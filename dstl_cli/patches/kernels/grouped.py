@@ -8,8 +8,8 @@ in float32, and adds to sums of that part only. A patch is named by the corner i
 
 import numpy as np
 
-from dstl_cli.patches.kernels.compiled import compiled
-from dstl_cli.patches.kernels.vectors import (
+from dstl_cli.base.kernels.compiled import compiled
+from dstl_cli.base.kernels.vectors import (
     LANES,
     ROWS,
     SHORT,
@@ -231,6 +231,26 @@ def cross_products(left, right, first, upper, out):
         multiply_block(flat_out, place, width, flat_left, i, 1, step, flat_right, j, columns, inner, columns - j, False)
 
 
+@compiled()
+def transpose(rows, columns):
+    """columns[j, i] = rows[i, j], for the first rows of `columns`."""
+    flat_rows, flat_columns, step, width = rows.ravel(), columns.ravel(), rows.shape[1], columns.shape[1]
+    for j in range(len(columns)):
+        for i in range(len(rows)):
+            flat_columns[np.uint64(j * width + i)] = flat_rows[np.uint64(i * step + j)]
+
+
+@compiled()
+def products_of_rows(rows, columns, out):
+    """out[i, j] = the product of the rows i and j, given as columns too; of those below the diagonal not all."""
+    step, width, inner, count = out.shape[1], rows.shape[1], len(columns), columns.shape[1]
+    flat_out, flat_rows, flat_columns = out.ravel(), rows.ravel(), columns.ravel()
+    for i in range(0, len(rows), ROWS):
+        j = i // LANES * LANES
+        place, corner, wanted = i * step + j, i * width, count - j
+        multiply_block(flat_out, place, step, flat_rows, corner, width, 1, flat_columns, j, count, inner, wanted, False)
+
+
 @compiled(fastmath=FAST)
 def invert_corner(system, c, inverse):
     """Fill `inverse` (4, 4) with U'^-1, where U'U is the symmetric matrix in rows and columns c to c + 3 of the system.
@@ -382,19 +402,51 @@ def inner_product(first, second, count):
     return total
 
 
-@compiled(fastmath=FAST)
-def combine(pilots, currents, penalty, n, system, inverses, out):
-    """out = P (P' P + penalty I)^-1 P' Y of P, the pilot's patches as rows (K, pitch), and Y, those of current.
+@compiled()
+def by_patches(patches, n):
+    """Whether systems of so many patches take fewer products than those of the n numbers of a patch; see `combine`."""
+    return patches * patches * (9 * n + patches) < n * n * (15 * patches + 7 * n)
 
-    n: the numbers of a patch; K a multiple of 4. system: (m, 2 pitch) and inverses: (m / 4, 4, 4) are scratch.
+
+@compiled()
+def scratch_of_systems(rows, n, pitch):
+    """What `combine` works in: systems, corners of them, and the pilot's patches as columns where it needs those."""
+    if by_patches(rows, n):
+        order, first, turned = rows, up_to(rows, LANES), n
+    else:
+        order, first, turned = up_to(n, ROWS), pitch, 0
+    system = np.empty((order, first + pitch), np.float32)
+    return system, np.empty((order // ROWS, ROWS, ROWS), np.float32), np.zeros((turned, first), np.float32)
+
+
+@compiled(fastmath=FAST)
+def combine(pilots, currents, penalty, n, scratch, out):
+    """out = G (G + penalty I)^-1 Y, G = P P', of P, the pilot's patches as rows (K, pitch), and Y, those of current.
+
+    Whichever takes fewer products: Y - penalty (G + penalty I)^-1 Y, or P (P' P + penalty I)^-1 P' Y.
+    n: the numbers of a patch; K a multiple of 4. scratch: see `scratch_of_systems`.
     """
-    pitch = pilots.shape[1]
-    cross_products(pilots, pilots, 0, True, system)
-    cross_products(pilots, currents, pitch, False, system)
+    system, inverses, columns = scratch
+    pitch, width = pilots.shape[1], system.shape[1]
+    first = width - pitch
+    if len(columns):
+        transpose(pilots, columns)
+        products_of_rows(pilots, columns, system)
+        for i in range(len(system)):
+            for j in range(pitch):
+                system[i, first + j] = currents[i, j]
+    else:
+        cross_products(pilots, pilots, 0, True, system)
+        cross_products(pilots, currents, first, False, system)
     for j in range(len(system)):
         system[j, j] += penalty
-    solve(system, pitch, inverses)
-    multiply(pilots, system, pitch, len(pilots), n, out)
+    solve(system, first, inverses)
+    if len(columns):
+        for i in range(len(system)):
+            for j in range(pitch):
+                out[i, j] = currents[i, j] - penalty * system[i, first + j]
+    else:
+        multiply(pilots, system, first, len(pilots), n, out)
 
 
 @compiled(fastmath=FAST)
@@ -456,12 +508,12 @@ def ridge_groups(
     removals = patch_differences(noisy, current, side).ravel()
     flat_estimate, flat_remaining = np.zeros_like(flat_current), np.zeros_like(flat_current)
     flat_weights, n = weights.ravel(), side * side
-    rows, m, pitch = up_to(size, ROWS), up_to(n, ROWS), up_to(n, LANES)
+    rows, pitch = up_to(size, ROWS), up_to(n, LANES)
     pilots, currents = np.zeros((rows + 1, pitch), np.float32), np.zeros((rows + 1, pitch), np.float32)
     denoised = np.zeros((rows + 1, pitch), np.float32)
     means = np.empty((2, pitch), np.float32)
     units = np.ones(size, np.float32)  # what a patch's numbers are in
-    system, inverses = np.empty((m, 2 * pitch), np.float32), np.empty((m // ROWS, ROWS, ROWS), np.float32)
+    scratch = scratch_of_systems(rows, n, pitch)
     for g in range(groups.shape[0]):
         corners = groups[g]
         gather_deviations(flat_pilot, width, side, corners, np.float32(1), pilots, means[0])
@@ -482,7 +534,7 @@ def ridge_groups(
         penalty = max(strength[0] * power, LEAST_RIDGE * trace)
         denoised[:] = 0
         if trace > strength[2] * penalty:
-            combine(pilots[:rows], currents[:rows], penalty, n, system, inverses, denoised)
+            combine(pilots[:rows], currents[:rows], penalty, n, scratch, denoised)
         share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
         damp_mean(means, n, strength[1] * power / np.float32(size))
         finish_patches(denoised, currents, units, means, noise_kept / t)
@@ -581,7 +633,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
     """
     _, height, width = current.shape
     size, n = groups.shape[1], side * side
-    rows, m, pitch = up_to(size, ROWS), up_to(n, ROWS), up_to(n, LANES)
+    rows, pitch = up_to(size, ROWS), up_to(n, LANES)
     flat = np.zeros((4, 3, height * width + LANES), np.float32)  # pilot, current, and the sums
     removals = np.empty((3, height * width), np.float32)
     for c in range(3):
@@ -595,7 +647,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
     means = np.zeros((3, 2, pitch), np.float32)
     shares = np.empty(3, np.float32)
     moments, axes = np.empty((3, 3)), np.empty((3, 3))
-    system, inverses = np.empty((m, 2 * pitch), np.float32), np.empty((m // ROWS, ROWS, ROWS), np.float32)
+    scratch = scratch_of_systems(rows, n, pitch)
     for g in range(groups.shape[0]):
         corners = groups[g]
         for c in range(3):
@@ -615,7 +667,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
             penalty = max(strength[0] * np.float32(n) * power, LEAST_RIDGE * trace)
             excess += trace / (np.float32(3 * n) * penalty)
             if trace > strength[2] * penalty:
-                combine(turned[0, i], turned[1, i], penalty, n, system, inverses, combined[i])
+                combine(turned[0, i], turned[1, i], penalty, n, scratch, combined[i])
             else:
                 combined[i] = 0
         weight = np.float32(1) / np.sqrt(np.float32(1) + excess)

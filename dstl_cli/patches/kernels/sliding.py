@@ -9,8 +9,8 @@ sums, in memory that stays in the cache. Coefficients that are zero in all of a 
 
 import numpy as np
 
-from dstl_cli.patches.kernels.compiled import compiled
-from dstl_cli.patches.kernels.vectors import Operation
+from dstl_cli.base.kernels.compiled import compiled
+from dstl_cli.base.kernels.vectors import Operation
 
 ZERO, ONE, HALF = np.float32(0), np.float32(1), np.float32(0.5)
 BLOCK = 64  # patches worked on at a time ...

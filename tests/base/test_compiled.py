@@ -23,10 +23,10 @@ from hypothesis import strategies
 from skimage import data
 
 import dstl_cli
+from dstl_cli.base.kernels import machine
+from dstl_cli.base.kernels.compiled import compiled, signature_of
+from dstl_cli.base.kernels.machine import KernelFiles, MachineCode, undefined_symbols
 from dstl_cli.base.progress import when_compiling
-from dstl_cli.patches.kernels import machine
-from dstl_cli.patches.kernels.compiled import compiled, signature_of
-from dstl_cli.patches.kernels.machine import KernelFiles, MachineCode, undefined_symbols
 
 SOURCE = "def twice_and(x):\n    return 2 * x + {}\n"
 
@@ -292,7 +292,7 @@ WITHOUT = """
 from numba.core import caching
 theirs = caching.NullCache
 del caching.NullCache
-from dstl_cli.patches.kernels import compiled, compiler
+from dstl_cli.base.kernels import compiled, compiler
 caching.NullCache = theirs
 assert compiler.NullCache is object
 def two(): return 2
@@ -314,7 +314,7 @@ def test_a_numba_without_these_classes_will_do(tmp_path: Path) -> None:
 
 
 OTHERS = """
-from dstl_cli.patches.kernels import compiler
+from dstl_cli.base.kernels import compiler
 import sys
 assert "scipy.linalg" not in sys.modules
 import numba, numpy

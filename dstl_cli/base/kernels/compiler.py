@@ -9,8 +9,8 @@ from numba import njit
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
+from dstl_cli.base.kernels.machine import KernelFiles, MachineCode, callable_from
 from dstl_cli.base.progress import compiling
-from dstl_cli.patches.kernels.machine import KernelFiles, MachineCode, callable_from
 
 try:
     from numba.core.caching import NullCache

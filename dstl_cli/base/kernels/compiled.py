@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dstl_cli.patches.kernels.machine import KernelFiles, MachineCode, callable_from
+from dstl_cli.base.kernels.machine import KernelFiles, MachineCode, callable_from
 
 _lock = threading.RLock()  # numba, too, compiles one kernel at a time
 
@@ -66,7 +66,7 @@ class Kernel:
         """Numba's own form of the kernel."""
         with _lock:
             if self._dispatcher is None:
-                from dstl_cli.patches.kernels.compiler import numba_dispatcher
+                from dstl_cli.base.kernels.compiler import numba_dispatcher
 
                 self._dispatcher = numba_dispatcher(self.function, self.options, self.files)
             return self._dispatcher

@@ -1,0 +1,1 @@
+"""What makes compiled kernels of plain functions, keeps them, and runs what was kept."""
