@@ -1,6 +1,7 @@
 """Many pictures on many workers: `python benchmarks/scale.py WHAT...`, of
 
-    workers     wall seconds of `dstl denoise --scheduler local:N` for N = 1, 2, 4, beside this machine's own threads
+    workers     wall and processor seconds of `dstl denoise --scheduler local:N` for N = 1, 2, 4, and of its own
+                threads
     tasks       what the scheduler takes for a part and for a file, with tasks that do nothing, and the memory it takes
     listing     processor seconds and memory to find a folder of empty files and to settle where their results go
     training    bytes that a training iteration sends to the workers and back, for each shard
@@ -33,10 +34,11 @@ from dstl_cli.run.cluster import Cluster, Means, connected
 TILE, WINDOWS = 512, 10  # of `tiles`: of the files, and of what is compared
 WORKER_MEMORY = "700 MiB"
 CONSUMED = """
-import resource, subprocess, sys  # small: a process begins with the peak of the one that starts it
+import resource, subprocess, sys, time  # small: a process begins with the peak of the one that starts it
+start = time.perf_counter()
 subprocess.run(sys.argv[1:], check=True)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(f"{used.ru_utime + used.ru_stime:.0f} s of processor, peak {used.ru_maxrss / 1024:.0f} MiB")
+print(time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 """
 
 
@@ -46,11 +48,11 @@ def memory() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def timed(*arguments: str | Path) -> float:
-    """Wall seconds of the program."""
-    start = perf_counter()
-    subprocess.run([sys.executable, "-m", "dstl_cli", *map(str, arguments), "-q"], check=True)
-    return perf_counter() - start
+def consumed(*arguments: str | Path) -> tuple[float, float, float]:
+    """Wall seconds and processor seconds of the program, and the largest peak among its processes in MiB."""
+    told = [sys.executable, "-c", CONSUMED, sys.executable, "-m", "dstl_cli", *map(str, arguments), "-q"]
+    wall, processor, peak = subprocess.run(told, capture_output=True, text=True, check=True).stdout.split()
+    return float(wall), float(processor), float(peak)
 
 
 def measure_workers(pictures: int) -> None:
@@ -63,12 +65,12 @@ def measure_workers(pictures: int) -> None:
             noisy = skimage.data.camera()[left : left + 256, 128:384] + 20 * rng.standard_normal((256, 256))
             iio.imwrite(top / "in" / f"{index:05}.png", np.clip(np.rint(noisy), 0, 255).astype(np.uint8))
         base = ("denoise", top / "in", "--quality", "fast", "--sigma", "20", "-o")
-        timed(*base, top / "warm")
-        for jobs in (1, 2):
-            print(f"threads {jobs}: {timed(*base, top / f'threads{jobs}', '--jobs', str(jobs)):.1f} s", flush=True)
-        for count in (1, 2, 4):
-            told = ("--scheduler", f"local:{count}", "--jobs", "1")
-            print(f"workers {count}: {timed(*base, top / f'workers{count}', *told):.1f} s", flush=True)
+        consumed(*base, top / "warm")
+        ways = {f"threads {jobs}": ("--jobs", str(jobs)) for jobs in (1, 2)}
+        ways |= {f"workers {count}": ("--scheduler", f"local:{count}", "--jobs", "1") for count in (1, 2, 4)}
+        for way, told in ways.items():
+            wall, processor, _ = consumed(*base, top / way, *told)
+            print(f"{way}: {wall:.1f} s, {processor:.1f} s of processor", flush=True)
 
 
 def nothing(part: list[int], means: Means) -> list[int]:
@@ -186,12 +188,6 @@ def write_large(folder: Path, side: int) -> None:
     )
 
 
-def consumed(*arguments: str | Path) -> str:
-    """What the program took, its children included."""
-    told = [sys.executable, "-c", CONSUMED, sys.executable, "-m", "dstl_cli", *map(str, arguments), "-q"]
-    return subprocess.run(told, capture_output=True, text=True, check=True).stdout.strip()
-
-
 @contextmanager
 def two_workers(folder: Path) -> Iterator[Path]:
     """A scheduler and two workers of WORKER_MEMORY as processes of their own; gives the scheduler's file."""
@@ -236,13 +232,16 @@ def measure_tiles(side: int) -> None:
         write_large(top, side)
         for name in names:
             limits = ("--jobs", "1", "--max-memory", "700M")
-            told = consumed("denoise", top / name, "-o", top / "here" / name, "--quality", "fast", *limits)
-            print(f"{name} here: {told}", flush=True)
+            _, processor, peak = consumed(
+                "denoise", top / name, "-o", top / "here" / name, "--quality", "fast", *limits
+            )
+            print(f"{name} here: {processor:.0f} s of processor, peak {peak:.0f} MiB", flush=True)
         with two_workers(top) as file, Client(scheduler_file=str(file), set_as_default=False) as client:
             for name in names:
                 given = ("--quality", "fast", "--scheduler", file)
-                told = consumed("denoise", top / name, "-o", top / "there" / name, *given)
-                print(f"{name} on workers: this process {told}", flush=True)
+                _, processor, peak = consumed("denoise", top / name, "-o", top / "there" / name, *given)
+                told = f"this process {processor:.0f} s of processor, peak {peak:.0f} MiB"
+                print(f"{name} on workers: {told}", flush=True)
                 for process, seconds, peak in client.run(usage_there).values():
                     print(f"    worker {process}: {seconds:.0f} s of processor so far, peak {peak:.0f} MiB", flush=True)
         rng, same = np.random.default_rng(1), 0

@@ -23,18 +23,21 @@ from dstl_cli.run.large import Crew
 
 pytestmark = pytest.mark.slow
 SIDE = 2000
+NAMES = ("x.ome.zarr", "x.tif", "volume.ome.zarr")
 HOW = ("--quality", "fast", "--sigma", "20", "-q")
 MOST = 700  # MiB of a worker
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One picture as x.ome.zarr with small shards and as x.tif with tiles, and what one machine makes of both."""
+    """A picture as x.ome.zarr in shards and as x.tif with tiles, a volume, and what one machine makes of each."""
     top = tmp_path_factory.mktemp("large")
     pixels = np.tile(scene((1000, 1000)).astype(np.uint16) * 200, (2, 2))
     ome_folder(top / "x.ome.zarr", pixels, chunk=128, shard=256)
     tifffile.imwrite(top / "x.tif", pixels, tile=(256, 256), bigtiff=True, compression="zlib")
-    for name in ("x.ome.zarr", "x.tif"):
+    volume = pixels[: 4 * 350, :600].reshape(2, 2, 350, 600)
+    ome_folder(top / "volume.ome.zarr", volume, version=2, chunk=128)
+    for name in NAMES:
         done = run("denoise", top / name, "-o", top / "alone" / name, *HOW)
         assert (done.code, done.stderr) == (0, "")
     return top
@@ -79,11 +82,11 @@ def test_a_tile_that_was_lost_twice_is_tried_alone(tmp_path: Path) -> None:
 def test_tiles_on_two_workers_are_the_bytes_of_one_machine(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "LARGE_PIXELS", SIDE**2)
+    monkeypatch.setattr(files, "LARGE_PIXELS", 350 * 600)
     monkeypatch.setattr(large, "TILE_PIXELS", 600**2)
     with scheduler_with_workers(tmp_path, memory=f"{MOST} MiB") as file:
         killed = killing(2, file, monkeypatch)
-        for name in ("x.ome.zarr", "x.tif"):
+        for name in NAMES:
             done = run("denoise", folder / name, "-o", tmp_path / "out" / name, *HOW, "--scheduler", file)
             assert (done.code, done.stderr) == (0, "")
         from distributed import Client

@@ -68,7 +68,7 @@ def test_workers_killed_three_times_and_a_file_that_kills_them(folder: Path, tmp
                 for number in worker_processes(file)[:1]:
                     with suppress(ProcessLookupError):
                         os.kill(number, signal.SIGKILL)
-            stdout, stderr = process.communicate(timeout=90)
+            stdout, stderr = process.communicate(timeout=240)
     assert process.returncode == 1, stderr
     assert all(line.startswith("dstl: ") for line in stderr.decode().splitlines()), stderr
     report = json.loads(stdout)
@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_no_half_file_and_resume_goes_on(folder: Path, tmp_path: P
         wait_until(lambda: len(contents(tmp_path / "out")) > 50)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does, the workers too
         began = time.monotonic()
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=120)
     assert (process.returncode, stderr.decode()) == (130, "dstl: Interrupted; nothing was left half-written.\n")
     assert time.monotonic() < began + 20
     there, whole = contents(tmp_path / "out"), contents(folder / "alone")
