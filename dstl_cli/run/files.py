@@ -19,7 +19,7 @@ from dstl_cli.base.addresses import Address, Place
 from dstl_cli.base.atomic import claim
 from dstl_cli.base.names import display_name
 from dstl_cli.base.progress import Progress, part_of
-from dstl_cli.base.threads import available_cores, in_order
+from dstl_cli.base.threads import available_cores, in_order, one_blas_thread
 from dstl_cli.denoising.pipeline import DenoiseRecord, denoised_rows
 from dstl_cli.denoising.plan import Plan
 from dstl_cli.denoising.survey import Request, survey
@@ -168,6 +168,13 @@ class DenoiseRun:
 
         Those that another run is working on come last: if it has done them, so much the better.
         """
+        with one_blas_thread():  # once for all of them: its threads are slow to come and go
+            yield from self._in_turn(progress, describe)
+
+    def _in_turn(
+        self, progress: Progress | None, describe: Callable[[str], None]
+    ) -> Iterator[tuple[Job, DenoisedFile | DstlError]]:
+        """The same with BLAS as it is."""
         threads, total, done = self.request.jobs or available_cores(), len(self.todo), 0
         several = threads > 1 and total > 1
         batches = (self.todo[start : start + LOOKED_AT] for start in range(0, total, LOOKED_AT))
