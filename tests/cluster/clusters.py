@@ -159,7 +159,8 @@ def scheduler_with_workers(folder: Path, workers: int = 2, preload: str = "", me
     """A scheduler and worker processes that are started again when they die; gives the scheduler's file."""
     file, loaded = folder / "scheduler.json", folder / "preload.py"
     loaded.write_text(preload)
-    told = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--scheduler-file", str(file), "--no-dashboard"]
+    told = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--scheduler-file", str(file)]
+    told += ["--dashboard-address", "127.0.0.1:0"]  # it is served in any case; not at the same port beside others
     worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file), "--no-dashboard"]
     worker += ["--nworkers", str(workers), "--nthreads", "1", "--host", "127.0.0.1", "--memory-limit", memory]
     worker += ["--preload", str(loaded), "--local-directory", str(folder / "workers")]
@@ -170,7 +171,7 @@ def scheduler_with_workers(folder: Path, workers: int = 2, preload: str = "", me
         try:
             if workers:
                 started.append(subprocess.Popen(worker, **quiet))
-            wait_until(file.exists)
+            wait_until(lambda: file.exists() and file.read_text().endswith("}"))
             yield file
         finally:
             for process in reversed(started):

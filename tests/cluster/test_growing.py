@@ -14,6 +14,7 @@ from dstl_cli.picture.decoding import asking
 from dstl_cli.run.cluster import Cluster, Means, connected
 
 pytestmark = pytest.mark.slow
+FREE_PORT = "127.0.0.1:0"  # Dask serves its state in any case, and clusters of other tests may have its usual port
 
 
 def squares(part: list[int], means: Means) -> list[Any]:
@@ -36,7 +37,7 @@ def test_a_cluster_without_workers_gets_some_and_is_asked_once(monkeypatch: pyte
 
     monkeypatch.setattr(Cluster, "checked_workers", counted)
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as workers,
+        LocalCluster(n_workers=0, processes=False, dashboard_address=FREE_PORT) as workers,
         Client(workers, set_as_default=False) as client,
     ):
         workers.adapt(minimum=0, maximum=1, interval="100ms")
@@ -61,7 +62,7 @@ def trusts(part: int, means: Means) -> bool:
 @pytest.mark.parametrize("trusted", [False, True])
 def test_workers_trust_files_for_as_long_as_they_are_told_to(trusted: bool) -> None:
     with (
-        LocalCluster(n_workers=1, dashboard_address=None) as workers,
+        LocalCluster(n_workers=1, dashboard_address=FREE_PORT) as workers,
         Client(workers, set_as_default=False) as client,
     ):
         for told in (trusted, False):
