@@ -66,7 +66,7 @@ def measure_workers(pictures: int) -> None:
             iio.imwrite(top / "in" / f"{index:05}.png", np.clip(np.rint(noisy), 0, 255).astype(np.uint8))
         base = ("denoise", top / "in", "--quality", "fast", "--sigma", "20", "-o")
         consumed(*base, top / "warm")
-        ways = {f"threads {jobs}": ("--jobs", str(jobs)) for jobs in (1, 2)}
+        ways: dict[str, tuple[str, ...]] = {f"threads {jobs}": ("--jobs", str(jobs)) for jobs in (1, 2)}
         ways |= {f"workers {count}": ("--scheduler", f"local:{count}", "--jobs", "1") for count in (1, 2, 4)}
         for way, told in ways.items():
             wall, processor, _ = consumed(*base, top / way, *told)
