@@ -451,8 +451,13 @@ def lows_of(plan: Plan) -> "tuple[Low, Low]":
 
 
 def channels_at_half_size(plan: Plan) -> list[int]:
-    """Those that are denoised at half their size and have nothing but their detail at their own: see `at_half_size`."""
-    return [index for index in range(len(plan.centres)) if halved_plan(plan) is not None and at_half_size(plan, index)]
+    """Those that are denoised at half their size and have nothing but their detail at their own: see `at_half_size`.
+
+    Of smaller pictures none: a quarter of the size would lose 0.1 dB of sharp colours.
+    """
+    if plan.halvings or halved_plan(plan) is None:
+        return []
+    return [index for index in range(len(plan.centres)) if at_half_size(plan, index)]
 
 
 def halved_plan(plan: Plan) -> Plan | None:
@@ -465,6 +470,7 @@ def halved_plan(plan: Plan) -> Plan | None:
     half = replace(
         plan,
         shape=halved_shape(plan.padded_shape),
+        halvings=plan.halvings + 1,
         noise=plan.noise.halved(),
         settings=replace(plan.settings, groups=settings.half),
     )

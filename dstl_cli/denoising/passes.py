@@ -23,7 +23,7 @@ AddEstimates = Callable[[list[Floats], Index, Sums], None]
 # By what the noise is larger at the levels (N,) of the last plane, counted from its centre; None: nowhere.
 FactorsAt = Callable[[Floats], Array32 | None]
 
-TILE_HEIGHT, TILE_WIDTH = 64, 128  # pixels from a tile to the next, about
+TILE_HEIGHT, TILE_WIDTH = 64, 192  # pixels from a tile to the next, about
 PRODUCT = 1536  # patches that the paper's coder works on at a time: what fits into the cache
 ALWAYS_KEPT = 3.3  # coefficients above so many deviations are kept whatever they cost
 

@@ -77,7 +77,8 @@ class Plan:
     shape: its height and width. depth: what its numbers mean. colour: worked on in luminance and chrominances.
     noise: of the working channels, in units of the depth. centres: the mean of each working channel, which its planes
     are counted from. sigmas: the deviations as a user gives them. steep: the values range so wide that single precision
-    holds their noise only beside a smooth base. transform: None where there is no noise.
+    holds their noise only beside a smooth base. transform: None where there is no noise. halvings: how often a picture
+    was halved of which this is a smaller version.
     """
 
     quality: str
@@ -93,6 +94,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     transform: Transform | None = None
     history: tuple[Iteration, ...] = field(default=(), repr=False)
+    halvings: int = 0
 
     @property
     def data_range(self) -> tuple[float, float] | None:

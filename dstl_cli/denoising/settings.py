@@ -219,7 +219,7 @@ _COLOUR = {  # colour gains less by more than it costs
     "near_radius": 9,
     "overshoot": 0.1,
 }
-_COARSE = {"passes": 3, "matchings": 2, "group": 48, "overshoot": 0.0}  # more of any gain next to nothing there
+_COARSE = {"first_stride": 6, "passes": 3, "matchings": 2, "group": 48, "overshoot": 0.0}  # more gains next to nothing
 _CLOSE = {"window_radius": 28, "near_radius": 19}
 _BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: what differs from the defaults
     (7, {"passes": 5, "guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
