@@ -223,6 +223,19 @@ def test_an_output_whose_residual_is_missing_is_not_done(folder: Path) -> None:
     assert set(before) == {path.name for path in out.iterdir()}
 
 
+def test_a_kept_transform_that_is_missing_is_written_again(folder: Path) -> None:
+    """The transform is written after the picture: a run killed between the two leaves the picture alone."""
+    out, kept = folder.parent / "out.png", folder.parent / "t.npz"
+    arguments = ("denoise", folder / "a.png", "-o", out, *FAST, "--save-transform", kept)
+    assert run(*arguments).code == 0
+    expected = {path: path.read_bytes() for path in (out, kept)}
+    kept.unlink()
+    done = run(*arguments, "--resume", "--json")
+    assert (done.code, done.report["summary"]["resumed"]) == (0, 0)
+    assert {path: path.read_bytes() for path in (out, kept)} == expected
+    assert run(*arguments, "--resume", "--json").report["summary"]["resumed"] == 1
+
+
 @pytest.mark.parametrize("option", ["--residual", "--compare", "-o"])
 def test_resuming_replaces_no_file_by_another(option: str, folder: Path) -> None:
     """A file that is there is left by an unfinished job if it is what the job writes; else it is someone's own."""
