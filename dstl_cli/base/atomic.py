@@ -110,12 +110,17 @@ def claim(path: Path, *, wait: bool = False) -> Iterator[bool]:
     locked, or none can be made, nobody else is seen. wait: until the other run is done with it.
     """
     mark = _temporary_beside(path, _OF_ALL_RUNS)
-    handle = _claimed(mark)
-    while handle == _TAKEN and wait:
-        time.sleep(_WAITING)
-        handle = _claimed(mark)
+    handle = _UNSEEN
     try:
+        handle = _claimed(mark)
+        while handle == _TAKEN and wait:
+            time.sleep(_WAITING)
+            handle = _claimed(mark)
         yield handle != _TAKEN
+    except BaseException:
+        if handle < 0:  # an interrupt may have come when the file was just made: nobody has it yet, or another run
+            _remove_if_stale(mark, 0)
+        raise
     finally:
         if handle >= 0:
             _remove(mark)
