@@ -110,6 +110,13 @@ def test_a_run_leaves_out_what_it_does_not_need(arguments: tuple[str, ...], tmp_
     assert ("numba" in modules) != machine.SUPPORTED  # what was compiled is there by now
 
 
+def test_little_is_loaded_before_the_program_hears_ctrl_c() -> None:
+    """What comes before is Python's own, whose traceback nobody can keep back."""
+    (_, before), (done, modules) = imported("pass"), imported("import dstl_cli.__main__")
+    assert done.code == 0
+    assert {name for name in modules - before if not name.startswith("dstl_cli")} == set()
+
+
 def test_module_and_version() -> None:
     assert run_process("--version") == Outcome(0, f"dstl {__version__}\n".encode(), "")
 
