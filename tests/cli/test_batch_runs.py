@@ -1,6 +1,7 @@
 """`dstl denoise` on many pictures: the good ones done, each bad one named, nothing half-written, whatever happens."""
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -580,6 +581,19 @@ def test_what_nobody_foresaw_costs_one_picture(folder: Path, monkeypatch: pytest
     assert sentence.endswith("ab.png cannot be denoised: something unforeseen happened (RuntimeError not foreseen);"
                              " please report it.")  # fmt: skip
     assert tree(folder.parent / "out") == ["a.png", "b.png"]
+
+
+def test_what_the_system_refuses_is_told_as_such(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where files cannot be opened any more, nothing is to be reported to us."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "module.py")
+
+    before = tree(folder)
+    monkeypatch.setattr("dstl_cli.run.files.survey", refuse)
+    done = run("denoise", folder / "a.png", *FAST)
+    refused(done, 1, "a.png cannot be denoised: the system says Too many open files (module.py); check")
+    assert tree(folder) == before
 
 
 # Shells start background processes with SIGINT ignored; this one always starts as in the foreground.
