@@ -91,7 +91,9 @@ def test_a_long_run_that_is_killed_goes_on_beside_another(folder: Path) -> None:
     assert sorted(os.listdir(out)) == sorted(os.listdir(whole))
     differ = [name for name in os.listdir(out) if (out / name).read_bytes() != (whole / name).read_bytes()]
     assert differ == []
-    told = last_words(journal_of(out, "1-of-1"))
+    journal = journal_of(out, "1-of-1")
+    assert isinstance(journal, Path)
+    told = last_words(journal)
     assert not [entry for entry in told if entry["error"]]
     assert PICTURES - len(told) < 20  # those that had appeared when the run was killed, and were not yet noted
     shutil.rmtree(out)
