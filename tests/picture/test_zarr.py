@@ -157,6 +157,10 @@ def test_other_pictures_are_laid_out_with_reduced_copies(tmp_path: Path) -> None
     [
         ({"plate": {}}, "several pictures"),
         ({"multiscales": [{"axes": [{"name": "x"}, {"name": "y"}], "datasets": [{"path": "s0"}]}]}, "axes x, y"),
+        (
+            {"multiscales": [{"axes": ["y", "\x1b[31m\n"], "datasets": [{"path": "s0"}]}]},
+            r"axes y, \\x1b\[31m\\n, which",
+        ),
         ({"multiscales": [{"datasets": [{"path": "s9"}]}]}, "damaged"),
         ({"multiscales": []}, "3 pictures"),
     ],

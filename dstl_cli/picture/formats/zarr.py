@@ -63,7 +63,7 @@ def read(source: Source) -> Picture:
         levels = tuple(str(array.path) for array in arrays)  # where they were found, whatever the metadata call it
         for codec in (codec for array in arrays for codec in _codecs(array)):
             if codec not in CODECS:
-                raise unsupported(name, f"is coded by {codec}", "save it with blosc or zstd")
+                raise unsupported(name, f"is coded by {display_name(codec)}", "save it with blosc or zstd")
         spec, pages = _spec(name, arrays[0], axes)
         for large, small in pairwise(arrays):
             if _factors(large.shape, small.shape) is None:
@@ -254,7 +254,9 @@ def _levels(name: str, root: Path, node: Any) -> tuple[tuple[str, ...], tuple[st
         raise unsupported(name, f"is a Zarr folder with {len(found) or len(arrays)} pictures", "give one of its arrays")
     names = tuple(axis if isinstance(axis, str) else axis["name"] for axis in found[0].get("axes", "tczyx"))
     if names[-2:] != ("y", "x"):
-        raise unsupported(name, f"has the axes {', '.join(names)}", "save it with y and x as the last ones")
+        raise unsupported(
+            name, f"has the axes {', '.join(map(display_name, names))}", "save it with y and x as the last ones"
+        )
     return tuple(dataset["path"] for dataset in found[0]["datasets"]), names
 
 
