@@ -220,6 +220,15 @@ def test_chunks_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
         read_picture(path)
 
 
+@pytest.mark.parametrize("count", [1_000_001, 10**9, 2**63 - 1])
+def test_pages_that_nobody_can_go_through_are_refused(count: int, tmp_path: Path) -> None:
+    path = array_folder(tmp_path / "x.zarr", noise((2, 40, 40)), version=2)
+    said = json.loads((path / ".zarray").read_text())
+    (path / ".zarray").write_text(json.dumps(said | {"shape": [count, 40, 40]}))
+    with pytest.raises(FileProblem, match=f"claims {count} pages, more than 1000000"):
+        read_picture(path)
+
+
 class Program:
     """What runs when it is unpickled."""
 

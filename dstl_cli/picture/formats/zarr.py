@@ -28,6 +28,7 @@ from dstl_cli.picture.source import Source
 
 METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")  # the files that are not pixels
 READ_SIDE = 512  # chunks that are smaller are read together
+MOST_PAGES = 1_000_000  # chunks that are not there cost a file nothing
 FRESH_SIDE = 1024  # of the chunks of pictures from other formats, and of the smallest level of theirs
 CODECS = frozenset(
     {
@@ -72,6 +73,8 @@ def read(source: Source) -> Picture:
     inside = Path(os.path.realpath(root))
     if any(Path(os.path.realpath(inside / level)) != inside / level for level in levels):
         raise unsupported(name, "has levels that are links or lie outside of it", "copy them into the folder")
+    if math.prod(pages) > MOST_PAGES:
+        raise unsupported(name, f"claims {math.prod(pages)} pages, more than {MOST_PAGES}", "give a part of it")
     source.check_size(spec.width, spec.height, 0)
     values = math.prod(arrays[0].chunks)  # of a chunk, which is decoded whole
     source.check_size(values, 1, 0)
