@@ -6,11 +6,12 @@ Arrays in, arrays out, dtype kept; docs/api.md has all of it. Importing the pack
 with the first use.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from dstl_cli.version import __version__
 
+TYPE_CHECKING = False  # as type checkers know it: importing typing takes longer than all that comes before the program
 if TYPE_CHECKING:
+    from typing import Any
+
     from dstl_cli.api import (
         Box,
         Plan,
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from dstl_cli import api

@@ -156,10 +156,10 @@ def survey(
     --------
     >>> import numpy as np
     >>> from dstl_cli import Box, survey
-    >>> noisy = np.random.default_rng(0).normal(128, 20, (800, 600))
+    >>> noisy = np.random.default_rng(0).normal(128, 20, (800, 1000))
     >>> plan = survey(noisy, sigma=20, quality="fast")
-    >>> plan.window(Box(top=300, left=300, bottom=310, right=310))
-    Box(top=192, left=120, bottom=394, right=490)
+    >>> plan.window(Box(top=300, left=500, bottom=310, right=510))
+    Box(top=192, left=200, bottom=394, right=810)
     """
     request = _request(quality, transform, adapt, jobs, nan, _given(dict(settings), without=()))
     return survey_source(ArraySource(picture) if isinstance(picture, np.ndarray) else picture, sigma, request)

@@ -40,6 +40,10 @@ def refusals(name: str, failure: str) -> Iterator[None]:
         raise DstlError(f"{name} does not fit into memory; crop it or close other programs.") from error
     except DstlError:
         raise
+    except OSError as error:
+        which = f" ({error.filename})" if error.filename else ""
+        what = f"the system says {error.strerror or error}{which}"
+        raise DstlError(f"{name} {failure}: {what}; check the disk and the limits for open files.") from error
     except Exception as error:  # what nobody foresaw costs one file, and never the others of a folder
         what = " ".join(f"{type(error).__name__} {error}".split())
         raise DstlError(f"{name} {failure}: something unforeseen happened ({what}); please report it.") from error

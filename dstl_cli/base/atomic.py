@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
@@ -101,6 +101,23 @@ def atomic_folder(path: Path, *, overwrite: bool = True) -> Iterator[Path]:
         _remove(temporary)
 
 
+def nameless_file(folder: Path) -> BinaryIO:
+    """An open file that goes with its last use, however the program ends.
+
+    Disks that have no files without a name give one for a moment: that of a temporary file, which is cleared away as
+    those of outputs are.
+    """
+    if sys.platform == "win32":
+        import tempfile
+
+        return cast(BinaryIO, tempfile.TemporaryFile(prefix=".dstl-", dir=folder))
+    with contextlib.suppress(OSError, AttributeError):
+        return os.fdopen(os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), "w+b")
+    temporary, handle = _opened_temporary(folder / "plane", 0o600)
+    _remove(temporary)
+    return os.fdopen(handle, "w+b")
+
+
 @contextmanager
 def claim(path: Path, *, wait: bool = False) -> Iterator[bool]:
     """Keep other runs from working on the same output: whether none does, which stays so while the block runs.
@@ -110,12 +127,17 @@ def claim(path: Path, *, wait: bool = False) -> Iterator[bool]:
     locked, or none can be made, nobody else is seen. wait: until the other run is done with it.
     """
     mark = _temporary_beside(path, _OF_ALL_RUNS)
-    handle = _claimed(mark)
-    while handle == _TAKEN and wait:
-        time.sleep(_WAITING)
-        handle = _claimed(mark)
+    handle = _UNSEEN
     try:
+        handle = _claimed(mark)
+        while handle == _TAKEN and wait:
+            time.sleep(_WAITING)
+            handle = _claimed(mark)
         yield handle != _TAKEN
+    except BaseException:
+        if handle < 0:  # an interrupt may have come when the file was just made: nobody has it yet, or another run
+            _remove_if_stale(mark, 0)
+        raise
     finally:
         if handle >= 0:
             _remove(mark)
@@ -199,19 +221,25 @@ class _OutputFile(io.FileIO):
 
 def _create_temporary(path: Path) -> tuple[Path, BinaryIO]:
     """Create and lock a temporary file beside a path, with the permissions of a normal new file."""
+    with writing_errors(path):
+        temporary, handle = _opened_temporary(path, 0o666)
+        return temporary, io.BufferedRandom(_OutputFile(handle, path))
+
+
+def _opened_temporary(path: Path, permissions: int) -> tuple[Path, int]:
+    """A new temporary file beside a path, open and locked."""
     flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     while True:
         temporary = _temporary_name(path)
-        with writing_errors(path):
-            handle = os.open(temporary, flags, 0o666)
-            try:
-                if _lock(handle) is not False and os.fstat(handle).st_nlink > 0:
-                    return temporary, io.BufferedRandom(_OutputFile(handle, path))
-            except OSError:
-                _remove(temporary)
-                os.close(handle)
-                raise
-            os.close(handle)  # someone tidying the folder was quicker than our lock
+        handle = os.open(temporary, flags, permissions)
+        try:
+            if _lock(handle) is not False and os.fstat(handle).st_nlink > 0:
+                return temporary, handle
+        except OSError:
+            _remove(temporary)
+            os.close(handle)
+            raise
+        os.close(handle)  # someone tidying the folder was quicker than our lock
 
 
 def _create_temporary_folder(path: Path) -> tuple[Path, int | None]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dstl_cli.base.atomic import nameless_file, remove_stale_temporaries
 from dstl_cli.base.threads import allocated
 from dstl_cli.errors import FileProblem
 
@@ -39,6 +40,7 @@ class Memory:
         if self.holds(needed):
             return allocated
         folder = self.scratch or Path(tempfile.gettempdir())
+        remove_stale_temporaries(folder)
         try:
             free = shutil.disk_usage(folder).free
         except OSError as error:
@@ -63,10 +65,10 @@ class Memory:
 
 
 def _on_disk(folder: Path, shape: tuple[int, int], dtype: Any) -> Any:
-    """An array in a file that goes with the last use of it, however the program ends; where it can, it has no name."""
+    """An array in a file that goes with the last use of it, however the program ends."""
     import numpy as np
 
-    with tempfile.TemporaryFile(prefix=".dstl-", suffix=".plane", dir=folder) as stream:
+    with nameless_file(folder) as stream:
         if hasattr(os, "posix_fallocate"):  # a disk that is full says so now, and not by ending the program later
             os.posix_fallocate(stream.fileno(), 0, max(1, math.prod(shape) * np.dtype(dtype).itemsize))
         return np.asarray(np.memmap(stream, dtype, "w+", shape=shape))  # kernels are compiled for plain arrays

@@ -300,7 +300,7 @@ class PictureWork:
     def _claim(self) -> None:
         """Keep other runs off the output until it is there; with --resume what they do need not be done here."""
         run, output = self.run, self.job.output
-        if not isinstance(output, Path) or run.force or (output.exists() and not output.is_file()):
+        if not isinstance(output, Path) or run.force or (os.path.exists(output) and not os.path.isfile(output)):
             return
         free = self._files.enter_context(claim(output, wait=self.patient))
         if not (run.resume and run.sharing):

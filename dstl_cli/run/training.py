@@ -15,7 +15,7 @@ import numpy as np
 
 from dstl_cli.base.archives import entries_under, named_under, open_archive
 from dstl_cli.base.arrays import Arrays
-from dstl_cli.base.atomic import atomic_output
+from dstl_cli.base.atomic import atomic_output, writing_errors
 from dstl_cli.base.names import display_name
 from dstl_cli.base.threads import one_blas_thread
 from dstl_cli.errors import DstlError, FileProblem, Interrupted, UsageProblem
@@ -146,6 +146,9 @@ class TrainRun:
         try:
             checkpoint.unlink(missing_ok=True)
         except OSError as error:
+            if not os.path.lexists(checkpoint):  # nothing to remove, where nothing can be written either
+                with writing_errors(self.output):
+                    raise
             reason = f"{display_name(checkpoint)} cannot be removed ({error.strerror or error})"
             raise FileProblem(f"{reason}; it is not needed any more, remove it.") from None
 

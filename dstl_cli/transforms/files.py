@@ -26,6 +26,7 @@ FORMAT = 2
 READ_FORMATS = (1, 2)
 LARGEST_PATCH = 32
 LARGEST_FILE = 64 * 2**20
+LONGEST_HISTORY = 100_000  # iterations, the last ones, that a file tells of
 DEEPEST = 20  # tables within tables of the provenance
 LONGEST_REASON = 150  # characters of what a library says of a file
 
@@ -43,6 +44,7 @@ def save_transform(path: str | os.PathLike[str], stored: TransformFile, *, overw
     """Write a transform file, complete or not at all."""
     transform = stored.transform
     rows, columns = np.nonzero(transform.factor)
+    history = stored.history[-LONGEST_HISTORY:]
     with atomic_output(Path(path), overwrite=overwrite) as stream:
         np.savez_compressed(
             stream,
@@ -58,7 +60,7 @@ def save_transform(path: str | os.PathLike[str], stored: TransformFile, *, overw
             density=np.float64(transform.density),
             frobenius_norm=np.float64(transform.frobenius_norm),
             provenance=np.str_(json.dumps(dict(stored.provenance), sort_keys=True)),
-            history=np.array([astuple(record) for record in stored.history], dtype=np.float64).reshape(-1, 5),
+            history=np.array([astuple(record) for record in history], dtype=np.float64).reshape(-1, 5),
         )
 
 
@@ -123,6 +125,7 @@ def _checked(name: str, entries: Any) -> TransformFile:
     factor[rows, columns] = values
     history = entry("history")
     require(history.shape[1:] == (5,) and history.dtype == np.float64, "its history has the wrong shape")
+    require(len(history) <= LONGEST_HISTORY, "its history is too long")
     provenance = json.loads(str(entry("provenance")))
     require(isinstance(provenance, dict), "its provenance is not a table")
     require(_depth(provenance) <= DEEPEST, "its provenance is nested too deeply")

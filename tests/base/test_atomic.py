@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -506,6 +507,26 @@ def test_a_claim_is_one_run_at_a_time_and_leaves_nothing(tmp_path: Path) -> None
             assert not third
     with claim(path) as again:
         assert again
+    assert names(tmp_path) == []
+
+
+def test_an_interrupt_just_after_a_claim_is_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the call that makes the file and the next step; found by killing at seeded moments."""
+    plain, interrupted = os.open, list[int]()
+
+    def late(*arguments: Any) -> int:
+        handle = plain(*arguments)
+        if not interrupted:
+            interrupted.append(handle)
+            raise KeyboardInterrupt
+        return handle
+
+    monkeypatch.setattr(os, "open", late)
+    with pytest.raises(KeyboardInterrupt), claim(tmp_path / "out.png"):
+        pass
+    os.close(interrupted[0])
     assert names(tmp_path) == []
 
 

@@ -1,5 +1,6 @@
 """What fits stays in memory; what does not goes to files that nobody sees and that vanish."""
 
+import contextlib
 import gc
 import os
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dstl_cli.base import scratch
+from dstl_cli.base import atomic, scratch
 from dstl_cli.base.scratch import SHARE, Memory, machine_memory
 from dstl_cli.base.threads import allocated
 from dstl_cli.errors import FileProblem
@@ -131,6 +132,42 @@ def test_a_folder_that_cannot_be_written_is_refused_with_a_sentence(tmp_path: Pa
             Memory(most=0, scratch=tmp_path).allocator(1)((2, 2), np.float32)
     finally:
         tmp_path.chmod(0o700)
+
+
+@pytest.fixture
+def names_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk, such as FAT, on which every file has a name."""
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files that are in use cannot be unlinked")
+@pytest.mark.usefixtures("names_for_all")
+def test_on_disks_where_files_have_names_none_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the name cannot be removed, or the program ends before, later runs do it; found on an exFAT disk."""
+    memory = Memory(most=0, scratch=tmp_path)
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    for error in (PermissionError(1, "no"), KeyboardInterrupt()):
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(Path, "unlink", fail)
+            array = memory.allocator(1)((30, 40), np.float32)
+            array[:] = 7
+        assert len(list(tmp_path.iterdir())) == 1
+        if isinstance(error, KeyboardInterrupt):
+            atomic.remove_unfinished()
+        else:
+            memory.allocator(1)
+            assert list(tmp_path.iterdir())  # it is in use
+            del array
+            gc.collect()
+            memory.allocator(1)
+        assert not list(tmp_path.iterdir())
+    array = memory.allocator(1)((30, 40), np.float32)
+    assert not list(tmp_path.iterdir())
+    array[:] = 7
+    assert array.sum() == 7 * 1200
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files that are in use cannot be unlinked")

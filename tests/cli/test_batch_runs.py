@@ -1,6 +1,7 @@
 """`dstl denoise` on many pictures: the good ones done, each bad one named, nothing half-written, whatever happens."""
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -221,6 +222,19 @@ def test_an_output_whose_residual_is_missing_is_not_done(folder: Path) -> None:
     finished = run("denoise", folder, "-o", out, *FAST, "--residual", residual, "--resume", "--json")
     assert (finished.code, finished.report["summary"]["resumed"]) == (0, 2)
     assert set(before) == {path.name for path in out.iterdir()}
+
+
+def test_a_kept_transform_that_is_missing_is_written_again(folder: Path) -> None:
+    """The transform is written after the picture: a run killed between the two leaves the picture alone."""
+    out, kept = folder.parent / "out.png", folder.parent / "t.npz"
+    arguments = ("denoise", folder / "a.png", "-o", out, *FAST, "--save-transform", kept)
+    assert run(*arguments).code == 0
+    expected = {path: path.read_bytes() for path in (out, kept)}
+    kept.unlink()
+    done = run(*arguments, "--resume", "--json")
+    assert (done.code, done.report["summary"]["resumed"]) == (0, 0)
+    assert {path: path.read_bytes() for path in (out, kept)} == expected
+    assert run(*arguments, "--resume", "--json").report["summary"]["resumed"] == 1
 
 
 @pytest.mark.parametrize("option", ["--residual", "--compare", "-o"])
@@ -567,6 +581,19 @@ def test_what_nobody_foresaw_costs_one_picture(folder: Path, monkeypatch: pytest
     assert sentence.endswith("ab.png cannot be denoised: something unforeseen happened (RuntimeError not foreseen);"
                              " please report it.")  # fmt: skip
     assert tree(folder.parent / "out") == ["a.png", "b.png"]
+
+
+def test_what_the_system_refuses_is_told_as_such(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where files cannot be opened any more, nothing is to be reported to us."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "module.py")
+
+    before = tree(folder)
+    monkeypatch.setattr("dstl_cli.run.files.survey", refuse)
+    done = run("denoise", folder / "a.png", *FAST)
+    refused(done, 1, "a.png cannot be denoised: the system says Too many open files (module.py); check")
+    assert tree(folder) == before
 
 
 # Shells start background processes with SIGINT ignored; this one always starts as in the foreground.

@@ -240,6 +240,14 @@ def test_strange_file_names(name: bytes, tmp_path: Path) -> None:
     assert report["files"][0]["error"] is None
 
 
+def test_a_name_that_is_too_long_for_the_disk_is_told(tmp_path: Path) -> None:
+    Image.fromarray(scene()).save(tmp_path / "a.png")
+    for option in ("-o", "--residual", "--compare"):
+        done = run("denoise", tmp_path / "a.png", *FAST, option, tmp_path / f"{'x' * 300}.png")
+        refused(done, 1, "xxx.png cannot be written (File name too long); choose another output.")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
 # --- residual and comparison --------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """`dstl train`: what it reads, what it writes, and that nothing is lost when it is stopped."""
 
+import errno
 import json
 import os
 import signal
@@ -357,6 +358,19 @@ def test_held_out_pictures_that_do_not_gain_are_told(folder: Path, target: Path)
 @pytest.mark.skipif(sys.platform != "linux", reason="others may promise memory they do not have")
 def test_a_sample_that_does_not_fit_into_memory_is_told(folder: Path, target: Path) -> None:
     refused(train(folder, "-o", target, "--train-patches", 10**14), 1, "does not fit into memory", "--train-patches")
+
+
+def test_a_disk_that_cannot_be_written_is_told_before_the_work(
+    folder: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There even a checkpoint that is not there cannot be removed."""
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(Training, "step", lambda training: pytest.fail("it began to learn"))
+    refused(train(folder, "-o", target, *SMALL), 1, "T.npz cannot be written (Read-only file system)")
 
 
 def test_force_forgets_an_unfinished_training(folder: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import json
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from types import FrameType
+
+from dstl_cli.picture.decoding.asking import end_children
 
 from . import corpus, mutate, targets
 
@@ -56,9 +59,12 @@ def plain(kinds: list[str], most: int | None, seconds: float | None, seed: int, 
         tried[kind] += 1
         slowest = max(slowest, time.process_time() - began)
     (kept / "last").unlink(missing_ok=True)
-    grown = (targets.peak_bytes() - before) / 2**20
+    grown = targets.peak_bytes() - before
+    end_children()  # then their memory is known
+    of_children = targets.peak_bytes(resource.RUSAGE_CHILDREN)
     told = {"mutants": sum(tried.values()), "failures": failures, "liked": liked, "slowest": round(slowest, 3)}
-    print(json.dumps({**told, "memory_MiB": round(grown), "seconds": round(time.monotonic() - start, 1)}))
+    told |= {"memory_MiB": round(grown / 2**20), "memory_of_decoders_MiB": round(of_children / 2**20)}
+    print(json.dumps({**told, "seconds": round(time.monotonic() - start, 1)}))
     return min(failures, 1)
 
 

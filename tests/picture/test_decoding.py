@@ -1,6 +1,7 @@
 """Pixels are decoded in a child process: the same as here, within limits, and what it meets costs one file."""
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -155,6 +156,7 @@ def test_one_child_reads_many_files_and_one_that_is_killed_meanwhile_is_replaced
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
 def test_no_descriptor_is_left_open() -> None:
     def count() -> int:
+        gc.collect()  # what tests before have left in cycles
         return len(os.listdir("/proc/self/fd"))
 
     decoded(GOOD["png"])
@@ -195,6 +197,7 @@ def test_what_the_system_does_not_give_is_told(number: int, words: str, monkeypa
     monkeypatch.undo()
     asking.end_children()
     monkeypatch.setattr(os, "posix_spawn", refuse)
+    gc.collect()
     before = set(os.listdir("/dev/fd"))
     with pytest.raises(DstlError, match=r"cannot be started \(no\); use --trust-files\.$"):
         picture.page(0)

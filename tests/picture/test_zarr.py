@@ -1,6 +1,8 @@
 """Zarr folders: pages of any axes, windows of them, tiles of outputs, and everything else as it was."""
 
 import json
+import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from zarr_folders import array_folder, ome_folder
 
 from dstl_cli.errors import FileProblem
 from dstl_cli.picture.blocks import block_means
+from dstl_cli.picture.formats import zarr as zarr_module
 from dstl_cli.picture.model import picture_from_array
 from dstl_cli.picture.read import read_picture
 from dstl_cli.picture.write import open_tiles, open_writer
@@ -154,6 +157,10 @@ def test_other_pictures_are_laid_out_with_reduced_copies(tmp_path: Path) -> None
     [
         ({"plate": {}}, "several pictures"),
         ({"multiscales": [{"axes": [{"name": "x"}, {"name": "y"}], "datasets": [{"path": "s0"}]}]}, "axes x, y"),
+        (
+            {"multiscales": [{"axes": ["y", "\x1b[31m\n"], "datasets": [{"path": "s0"}]}]},
+            r"axes y, \\x1b\[31m\\n, which",
+        ),
         ({"multiscales": [{"datasets": [{"path": "s9"}]}]}, "damaged"),
         ({"multiscales": []}, "3 pictures"),
     ],
@@ -211,6 +218,68 @@ def test_chunks_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
     (path / ".zarray").write_text(json.dumps(said | {"chunks": [10**6, 10**6]}))
     with pytest.raises(FileProblem, match=r"x\.zarr claims 1000000000000 x 1 pixels, more than the limit"):
         read_picture(path)
+
+
+@pytest.mark.parametrize("count", [1_000_001, 10**9, 2**63 - 1])
+def test_pages_that_nobody_can_go_through_are_refused(count: int, tmp_path: Path) -> None:
+    path = array_folder(tmp_path / "x.zarr", noise((2, 40, 40)), version=2)
+    said = json.loads((path / ".zarray").read_text())
+    (path / ".zarray").write_text(json.dumps(said | {"shape": [count, 40, 40]}))
+    with pytest.raises(FileProblem, match=f"claims {count} pages, more than 1000000"):
+        read_picture(path)
+
+
+class Program:
+    """What runs when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.mark,)
+
+
+def test_a_chunk_that_is_a_program_is_not_run(tmp_path: Path) -> None:
+    path = array_folder(tmp_path / "x.zarr", noise((20, 20), np.uint8), version=2)
+    said = json.loads((path / ".zarray").read_text())
+    (path / "0.0").write_bytes(pickle.dumps(Program(tmp_path / "ran")))
+    for change in ({"compressor": {"id": "pickle"}}, {"compressor": None, "filters": [{"id": "pickle"}]}):
+        (path / ".zarray").write_text(json.dumps(said | change))
+        with pytest.raises(FileProblem, match=r"x\.zarr is "):
+            read_picture(path).page(0)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_codecs_that_are_not_on_the_list_are_refused(version: int, tmp_path: Path, monkeypatch: Any) -> None:
+    path = ome_folder(tmp_path / "x.zarr", noise((70, 45)), version=version, shard=64 if version == 3 else None)
+    assert read_picture(path).page(0)
+    used = "blosc" if version == 2 else "zstd"  # what zarr takes where nothing is said, in shards too
+    monkeypatch.setattr(zarr_module, "CODECS", zarr_module.CODECS - {used})
+    with pytest.raises(FileProblem, match=rf"is coded by {used}, which dstl does not handle; save it"):
+        read_picture(path)
+
+
+def test_nobody_waits_for_pipes_or_devices_among_chunks(tmp_path: Path) -> None:
+    for version, name in ((2, "0.0"), (3, "c/0/0"), (2, ".zattrs")):
+        path = array_folder(tmp_path / f"{version}{name[:2]}.zarr", noise((20, 20)), version=version)
+        for make in (lambda place: place.symlink_to("/dev/zero"), os.mkfifo):
+            (path / name).unlink(missing_ok=True)
+            make(path / name)
+            with pytest.raises(FileProblem):
+                read_picture(path).page(0)
+
+
+def test_pipes_and_devices_beside_the_pixels_are_not_copied(tmp_path: Path) -> None:
+    path = ome_folder(tmp_path / "x.zarr", noise((70, 45)))
+    picture = read_picture(path)
+    (path / "labels" / "endless").symlink_to("/dev/zero")
+    with (
+        pytest.raises(FileProblem, match="has endless in it, which is no regular file"),
+        open_tiles(picture, tmp_path / "y.zarr"),
+    ):
+        pass
+    assert [place.name for place in tmp_path.iterdir()] == ["x.zarr"]
 
 
 def test_only_a_zarr_folder_is_replaced(tmp_path: Path) -> None:

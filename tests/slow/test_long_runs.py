@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dstl_cli.run.journal import journal_of, last_words
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory and open files are read off /proc"),
 ]
-PICTURES = 5_000
+PICTURES = 10_000
 GROWTH = 1.05
 
 
@@ -35,6 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def started(folder: Path, out: Path) -> "subprocess.Popen[str]":
     words = ["-m", "dstl_cli", "denoise", str(folder), "-o", str(out), "--sigma", "20", "--quality", "fast", "--resume"]
+    words += ["--shard", "1/1"]  # so that there is a journal
     return subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -88,4 +91,9 @@ def test_a_long_run_that_is_killed_goes_on_beside_another(folder: Path) -> None:
     assert sorted(os.listdir(out)) == sorted(os.listdir(whole))
     differ = [name for name in os.listdir(out) if (out / name).read_bytes() != (whole / name).read_bytes()]
     assert differ == []
+    journal = journal_of(out, "1-of-1")
+    assert isinstance(journal, Path)
+    told = last_words(journal)
+    assert not [entry for entry in told if entry["error"]]
+    assert PICTURES - len(told) < 20  # those that had appeared when the run was killed, and were not yet noted
     shutil.rmtree(out)

@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, help="so many cases of each job, drawn with the seed")
     parser.add_argument("--moments", type=int, default=0, help="kills and SIGTERMs at so many moments of each job")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--place", type=Path, help="a folder on the disk that the jobs are to run on")
     options = parser.parse_args()
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
     lay()
@@ -48,7 +49,7 @@ def main() -> int:
     for job in JOBS:
         if options.jobs and job.name not in options.jobs:
             continue
-        with tempfile.TemporaryDirectory(prefix="torture-") as place:
+        with tempfile.TemporaryDirectory(prefix="torture-", dir=options.place) as place:
             runner = Runner(job, Path(place))
             calls[job.name] = len(runner.calls)
             found = [

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import NoReturn
 
 from .faults import FAULTS
 from .jobs import TEMPORARY, End, Job, contents, make_pictures, what_is_wrong
@@ -50,42 +51,45 @@ class Runner:
         shutil.copytree(self.place / "pictures", folder)
         return folder
 
-    def run(self, folder: Path, more: tuple[str, ...], at: int = 0, how: str = "once", after: float | None = None,
-            closed: tuple[int, ...] = ()) -> End:  # fmt: skip
-        """Run the job in a child; at, how: its fault. after: seconds until it is killed, or ended. closed: streams."""
+    def run(
+        self, folder: Path, more: tuple[str, ...], at: int = 0, how: str = "once", after: float | None = None
+    ) -> End:
+        """Run the job in a child; at, how: its fault. after: seconds until it is killed, or ended."""
         said, counted = self.place / "stderr", self.place / "calls"
         child = os.fork()
         if child == 0:
-            self._child(folder, more, at, how, closed)
+            self._child(folder, more, at, how)
         code = _ended(child, after, signal.SIGTERM if how == "end" else signal.SIGKILL)
-        if at == 0 and after is None and not closed:
+        if at == 0 and after is None:
             self.calls = counted.read_text().split()
         return End(code, said.read_text(errors="replace"), contents(folder))
 
-    def _child(self, folder: Path, more: tuple[str, ...], at: int, how: str, closed: tuple[int, ...]) -> None:
+    def _child(self, folder: Path, more: tuple[str, ...], at: int, how: str) -> None:
         """The program in the child; it never comes back."""
-        from dstl_cli.cli.app import main
-        from dstl_cli.cli.ending import run_to_the_end
+        from dstl_cli.__main__ import program
 
-        code = 99
+        leave = os._exit
+
+        def ended(status: int) -> NoReturn:
+            FAULTS.watching = False
+            (self.place / "calls").write_text(" ".join(FAULTS.kinds))
+            leave(status)
+
         try:
             os.chdir(folder)
             to = os.open(self.place / "stderr", os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
             nowhere = os.open(os.devnull, os.O_RDWR)
             for number, target in ((0, nowhere), (1, nowhere), (2, to)):
                 os.dup2(target, number)
-            for number in closed:
-                os.close(number)
             sys.argv = ["dstl", *self.job.arguments, *more]
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os._exit = ended  # where the program ends
             FAULTS.kinds.clear()
             FAULTS.begin(at, how)
-            code = run_to_the_end(main)
-            FAULTS.watching = False
-            (self.place / "calls").write_text(" ".join(FAULTS.kinds))
+            program()
         finally:
-            os._exit(code)
+            leave(99)
 
     def failing(self, at: int, how: str) -> list[str]:
         """What is wrong after a run in which a call fails, and after the run that makes up for it."""

@@ -10,6 +10,7 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,35 @@ def test_a_disk_that_is_nearly_full(job: Job, tmp_path: Path) -> None:
         assert done.returncode == 0 or "No space left" in done.stderr or "free and" in done.stderr, done
         codes.add(done.returncode)
     assert 0 in codes
+
+
+DISKS = (("mkfs.vfat", "vfat"), ("mkfs.exfat", "exfat"), ("mkfs.exfat", "exfat-fuse"))
+
+
+@pytest.fixture(scope="module")
+def fat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A small disk of a kind that has no hard links."""
+    folder, image = tmp_path_factory.mktemp("fat"), tmp_path_factory.mktemp("image") / "disk"
+    for maker, kind in DISKS:
+        image.write_bytes(bytes(2**25))
+        if allowed(maker, str(image)) and allowed("mount", "-o", "loop", "-t", kind, str(image), str(folder)):
+            break
+    else:
+        pytest.skip("no such disk can be made or mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", [job.name for job in JOBS])
+def test_a_disk_without_hard_links(job: str, fat: Path) -> None:
+    (fat / "file").touch()
+    with pytest.raises(OSError, match="Operation not permitted"):
+        os.link(fat / "file", fat / "other")
+    (fat / "file").unlink()
+    report = tortured(job, "--place", str(fat), "--count", "40", "--moments", "20", "--seed", "2")
+    assert report["cases"] == 60
+    assert not any(fat.iterdir())
 
 
 CALLS = ("fsync", "?link,linkat", "?rename,?renameat,renameat2", "?unlink,unlinkat", "flock", "?mkdir,mkdirat")

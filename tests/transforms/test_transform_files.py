@@ -1,7 +1,9 @@
 """Transform files come back as they were kept; wrong, damaged and hostile ones get one sentence."""
 
 import json
+import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dstl_cli.errors import FileProblem
-from dstl_cli.transforms.files import TransformFile, load_transform, save_transform
+from dstl_cli.transforms.files import LONGEST_HISTORY, TransformFile, load_transform, save_transform
 from dstl_cli.transforms.transform import Iteration, Transform
 
 SIZE = 3
@@ -269,6 +271,19 @@ def test_an_archive_that_unpacks_to_too_much(entries: dict[str, Any], tmp_path: 
     np.savez_compressed(tmp_path / "bad.npz", **(entries | {"values": bomb}))
     assert (tmp_path / "bad.npz").stat().st_size < 200_000
     refused(tmp_path / "bad.npz", "too large")
+
+
+def test_a_long_history_is_refused_and_never_written(entries: dict[str, Any], tmp_path: Path) -> None:
+    """A million records are a gigabyte of Python's numbers."""
+    np.savez_compressed(tmp_path / "bad.npz", **(entries | {"history": np.zeros((1_500_000, 5))}))
+    start = time.process_time()
+    refused(tmp_path / "bad.npz", "its history is too long")
+    assert time.process_time() - start < 1
+    records = [replace(STORED.history[0], number=number) for number in range(LONGEST_HISTORY + 7)]
+    save_transform(tmp_path / "long.npz", replace(STORED, history=records))
+    assert [record.number for record in load_transform(tmp_path / "long.npz").history] == [
+        record.number for record in records[7:]
+    ]
 
 
 def test_a_large_file_is_not_even_opened(tmp_path: Path) -> None:

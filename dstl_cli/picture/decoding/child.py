@@ -8,13 +8,12 @@ import os
 import resource
 import signal
 import socket
-from pathlib import Path
 from typing import Any
 
 from dstl_cli.picture.decoding.messages import receive, send
 from dstl_cli.picture.problems import BadPixels
 
-_STATUS = Path("/proc/self/statm")
+_STATUS = "/proc/self/statm"
 
 
 def main(descriptor: int, common: int) -> None:
@@ -79,8 +78,9 @@ def _limit(seconds: int, most: int) -> None:
     """From now on so many seconds of processor time, and so many bytes of memory beside what there is."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + seconds)
-    if _STATUS.exists():
-        _lower(resource.RLIMIT_AS, int(_STATUS.read_text().split()[0]) * resource.getpagesize() + most)
+    if os.path.exists(_STATUS):
+        with open(_STATUS, "rb") as status:
+            _lower(resource.RLIMIT_AS, int(status.read().split()[0]) * resource.getpagesize() + most)
 
 
 def _lower(kind: int, limit: int) -> None:

@@ -6,7 +6,6 @@ Each decoder gets the bytes, an array to fill (or None) and facts that JSON can 
 import atexit
 import base64
 import io
-import logging
 import struct
 import threading
 import warnings
@@ -16,11 +15,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dstl_cli.picture.problems import BadPixels
 
-Pixels = NDArray[Any]
+Pixels = np.ndarray[Any, Any]  # what the child imports takes time before its first file
 Facts = dict[str, Any]
 Decoder = Callable[..., Facts | None]
 
@@ -105,6 +103,8 @@ def tiff(packed: memoryview, out: Pixels, *, form: str, row_bytes: int, blocks: 
     form: a TIFF file with all tags of the page that matter here, in hexadecimal. blocks: for each, where it lies in
     the packed bytes, its length, number in the page and stored rows, and how high and wide its part of the page is.
     """
+    import logging
+
     import tifffile
 
     logging.getLogger("tifffile").addHandler(logging.NullHandler())

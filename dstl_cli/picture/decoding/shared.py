@@ -6,7 +6,6 @@ Small ones go through memory that a child keeps instead, since it takes longer t
 import math
 import mmap
 import os
-import tempfile
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -57,6 +56,8 @@ def memory(size: int) -> int:
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("dstl", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
+        import tempfile
+
         with tempfile.TemporaryFile() as stream:
             descriptor = os.dup(stream.fileno())
     try:

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dstl_cli.base.depths import PIXEL_TYPES, in_words
+from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError
 from dstl_cli.picture.blocks import RecentBlocks, block_means, touching
 from dstl_cli.picture.model import Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
@@ -26,7 +28,15 @@ from dstl_cli.picture.source import Source
 
 METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")  # the files that are not pixels
 READ_SIDE = 512  # chunks that are smaller are read together
+MOST_PAGES = 1_000_000  # chunks that are not there cost a file nothing
 FRESH_SIDE = 1024  # of the chunks of pictures from other formats, and of the smallest level of theirs
+CODECS = frozenset(
+    {
+        *("blosc", "bz2", "gzip", "lz4", "lzma", "packbits", "pcodec", "zlib", "zstd"),
+        *("astype", "bitround", "delta", "fixedscaleoffset", "quantize", "shuffle", "transpose"),
+        *("adler32", "bytes", "crc32", "crc32c", "fletcher32", "jenkins_lookup3", "sharding_indexed"),
+    }
+)  # of numbers alone: others hold objects of Python, which may be programs, or are not kept well
 TYPES_OF_AXES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
 
 
@@ -48,10 +58,13 @@ def read(source: Source) -> Picture:
     if not any((root / mark).is_file() for mark in METADATA):
         raise unsupported(name, "is called Zarr and holds no Zarr array", "give the folder that holds the picture")
     with decoding(name, "its Zarr metadata make no sense"):
-        node = _zarr(f"{name} is a Zarr picture and").open(store=str(root), mode="r")
+        node = _zarr(f"{name} is a Zarr picture and").open(store=_regular_files(root), mode="r")
         levels, axes = _levels(name, root, node)
         arrays = [node[level] if level else node for level in levels]
         levels = tuple(str(array.path) for array in arrays)  # where they were found, whatever the metadata call it
+        for codec in (codec for array in arrays for codec in _codecs(array)):
+            if codec not in CODECS:
+                raise unsupported(name, f"is coded by {display_name(codec)}", "save it with blosc or zstd")
         spec, pages = _spec(name, arrays[0], axes)
         for large, small in pairwise(arrays):
             if _factors(large.shape, small.shape) is None:
@@ -60,6 +73,8 @@ def read(source: Source) -> Picture:
     inside = Path(os.path.realpath(root))
     if any(Path(os.path.realpath(inside / level)) != inside / level for level in levels):
         raise unsupported(name, "has levels that are links or lie outside of it", "copy them into the folder")
+    if math.prod(pages) > MOST_PAGES:
+        raise unsupported(name, f"claims {math.prod(pages)} pages, more than {MOST_PAGES}", "give a part of it")
     source.check_size(spec.width, spec.height, 0)
     values = math.prod(arrays[0].chunks)  # of a chunk, which is decoded whole
     source.check_size(values, 1, 0)
@@ -94,6 +109,9 @@ def create(picture: Picture, folder: Path, strip: bool) -> "ZarrFolder":
             folders[:] = [name for name in folders if any(_holds(Path(here) / name, root) for root in inside)]
         there.mkdir(exist_ok=True)
         for file in files if not is_level and not strip else (name for name in files if name in METADATA):
+            if not (Path(here) / file).is_file():  # copying a pipe or device might never end
+                what = f"has {display_name(file)} in it, which is no regular file"
+                raise unsupported(picture.name, what, "remove it")
             if not strip:
                 shutil.copyfile(Path(here) / file, there / file)
             elif file != ".zmetadata":  # which has everything a second time
@@ -151,6 +169,47 @@ def _zarr(what: str = "A Zarr picture") -> Any:
     return zarr
 
 
+@cache
+def _files_class() -> Any:
+    """Zarr's store of files without those that one waits for (pipes) and that may not end (devices)."""
+    plain = _zarr().storage.LocalStore
+
+    def checked(store: Any, key: str) -> None:
+        path = store.root / key
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ValueError(f"{key} is not a regular file")
+
+    class Files(plain):  # type: ignore[misc, valid-type]
+        async def get(self, key: str, *others: Any, **options: Any) -> Any:
+            checked(self, key)
+            return await super().get(key, *others, **options)
+
+        async def get_partial_values(self, prototype: Any, key_ranges: Any) -> Any:
+            wanted = list(key_ranges)
+            for key, _ in wanted:
+                checked(self, key)
+            return await super().get_partial_values(prototype, wanted)
+
+    return Files
+
+
+def _regular_files(root: Path) -> Any:
+    """The files of a folder, to be read."""
+    return _files_class()(root, read_only=True)
+
+
+def _codecs(array: Any) -> Iterator[str]:
+    """What the chunks of an array are coded by, one in another too."""
+    told = array.metadata.to_dict()
+    waiting = [*told.get("codecs", ()), *(told.get("filters") or ()), told.get("compressor")]
+    while waiting:
+        codec = waiting.pop()
+        if codec is not None:
+            inner = codec.get("configuration", {})
+            waiting += [*inner.get("codecs", ()), *inner.get("index_codecs", ())]
+            yield str(codec.get("name", codec.get("id"))).removeprefix("numcodecs.")
+
+
 class _Reader:
     """Reads parts of the pages of an array; the blocks read last stay at hand."""
 
@@ -198,7 +257,9 @@ def _levels(name: str, root: Path, node: Any) -> tuple[tuple[str, ...], tuple[st
         raise unsupported(name, f"is a Zarr folder with {len(found) or len(arrays)} pictures", "give one of its arrays")
     names = tuple(axis if isinstance(axis, str) else axis["name"] for axis in found[0].get("axes", "tczyx"))
     if names[-2:] != ("y", "x"):
-        raise unsupported(name, f"has the axes {', '.join(names)}", "save it with y and x as the last ones")
+        raise unsupported(
+            name, f"has the axes {', '.join(map(display_name, names))}", "save it with y and x as the last ones"
+        )
     return tuple(dataset["path"] for dataset in found[0]["datasets"]), names
 
 
