@@ -19,10 +19,7 @@ from dstl_cli.base.progress import part_of
 from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.plan import Engine, Plan, TransformSource
 from dstl_cli.denoising.settings import BestSettings, GroupSettings, Removal
-from dstl_cli.denoising.sliding import (
-    at_half_size,
-    with_own_detail,
-)
+from dstl_cli.denoising.sliding import at_half_size, with_own_detail
 from dstl_cli.learning.on_picture import SMALLEST_SIDE, PictureTransform
 from dstl_cli.noise.model import ChannelNoise, is_coarse
 from dstl_cli.patches.frame import Frame
@@ -83,11 +80,14 @@ class ReferenceGrid:
 
 @dataclass(frozen=True)
 class Low:
-    """A share of the frequencies of half the size, the lower ones, cut off by so many lobes of a filter; its weight."""
+    """A share of the frequencies of half the size, the lower ones, cut off by so many lobes of a filter.
+
+    weights: by which each channel takes them.
+    """
 
     share: float
     lobes: float
-    weight: float
+    weights: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,9 @@ class GroupedEngine(Engine):
         if execution.wanted is not None:  # half the size needs much of the picture, the groups less
             window, _ = self._windows(execution.wanted, plan)
             fine = [plane.cut(window.common(plane.box)) for plane in fine]
-        low_of_own = [coarse[index] for index in own]
         for_pilot, for_result = lows_of(plan)
         pilots = self._first_stage(fine, noises, plan, first, steps)
-        pilots = with_low_of(pilots, low_of_own, for_pilot, execution.threads)
+        pilots = with_low_of(pilots, own, coarse, for_pilot, execution.threads)
         results = self._passes(fine, list(pilots), noises, settings, others, steps)
         del fine
         if settings.passes and not turned:  # turned colours have taken the place of the first stage
@@ -197,7 +196,7 @@ class GroupedEngine(Engine):
                 if noise.deviation() > 0:
                     results[index] = _blend(results[index], first_one, -settings.overshoot, in_place=True)
         del pilots
-        results = with_low_of(results, low_of_own, for_result, execution.threads)
+        results = with_low_of(results, own, coarse, for_result, execution.threads)
         found = dict(zip(own, results, strict=True))
         for index in smaller:
             estimate = coarse[index]
@@ -292,7 +291,7 @@ class _Steps:
 
 
 def costs_of(plan: Plan, turned: bool) -> list[float]:
-    """What the steps of a picture cost, in their order, as measured: half size, first stage, passes, coarser scales.
+    """What the steps of a picture cost, in their order, as measured: half size, first stage, passes.
 
     turned: the passes turn the colours.
     """
@@ -444,10 +443,11 @@ def lows_of(plan: Plan) -> "tuple[Low, Low]":
 
     Coarse noise hides what the fine picture has at its lower frequencies; white noise hides them no more than others.
     """
-    excess = max(plan.noise.channel(index).coarse_excess for index in range(len(plan.centres)))
-    if not excess:
-        return Low(0.7, SHARP_LOBES, 0.5), Low(0.3, 1.0, 0.7)  # of the result the lowest most
-    return Low(0.7, SHARP_LOBES, 0.5 * excess), Low(0.7, SHARP_LOBES, excess)
+    count = len(plan.centres)
+    excess = [plan.noise.channel(index).coarse_excess for index in range(count)]
+    if not any(excess):
+        return Low(0.7, SHARP_LOBES, (0.5,) * count), Low(0.3, 1.0, (0.7,) * count)  # of the result the lowest most
+    return Low(0.7, SHARP_LOBES, tuple(0.5 * share for share in excess)), Low(0.7, SHARP_LOBES, tuple(excess))
 
 
 def channels_at_half_size(plan: Plan) -> list[int]:
@@ -477,14 +477,17 @@ def halved_plan(plan: Plan) -> Plan | None:
     return half if half.padded_shape == half.shape and min(half.shape) >= SMALLEST_SIDE else None
 
 
-def with_low_of(planes: list[Plane], coarse: Sequence[Plane | None], low: Low, threads: int) -> list[Plane]:
-    """The planes with low frequencies of those of half the size, where there are such; written over."""
-    return [
-        plane
-        if other is None
-        else with_low_from(plane, other, low.share, weight=low.weight, lobes=low.lobes, threads=threads, in_place=True)
-        for plane, other in zip(planes, coarse, strict=True)
-    ]
+def with_low_of(
+    planes: list[Plane], channels: list[int], coarse: Sequence[Plane | None], low: Low, threads: int
+) -> list[Plane]:
+    """The planes of some channels with low frequencies of those of half the size, of all; written over."""
+    results = list(planes)
+    for number, index in enumerate(channels):
+        other, weight = coarse[index], low.weights[index]
+        if other is not None and weight:
+            how: dict[str, Any] = {"weight": weight, "lobes": low.lobes, "threads": threads, "in_place": True}
+            results[number] = with_low_from(planes[number], other, low.share, **how)
+    return results
 
 
 def levels_for(noise: ChannelNoise, luminance: Plane) -> list[Plane]:

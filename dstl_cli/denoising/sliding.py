@@ -9,7 +9,7 @@ patch's level, which the luminance tells for all channels.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -142,7 +142,7 @@ def denoise_plane(
     boxes = [plane.plane.box]
     if execution.wanted is not None:  # a coarse scale needs much of the picture, the others little
         boxes = channel_boxes(execution.wanted, plan, depth_of(plan, index), half)
-    coarse = _coarser_estimate(pyramids, index, transform, plan, coding, execution, boxes[1:])
+    coarse = coarser_estimate(pyramids, index, transform, plan, coding, execution, boxes[1:])
     if half and coarse is not None:
         return coarse
     if is_coarse(plan, index):
@@ -171,17 +171,14 @@ def with_own_detail(
     return LazyPlane(make, execution.wanted or noisy.box, noisy.shape)
 
 
-Levels = TypeVar("Levels", Plane, Pyramid)
-
-
-def with_levels(plane: Levels, luminance: Levels, noise: ChannelNoise) -> list[Levels]:
+def with_levels(plane: Pyramid, luminance: Pyramid, noise: ChannelNoise) -> list[Pyramid]:
     """A plane, and the luminance where that is another one and the noise follows its level."""
     follows_level = noise.level_factors(np.zeros(1)) is not None
     return [plane, luminance] if follows_level and luminance is not plane else [plane]
 
 
 def coarser_estimate(
-    planes: list[Plane],
+    pyramids: Sequence[Pyramid],
     index: int,
     transform: Transform,
     plan: Plan,
@@ -191,22 +188,9 @@ def coarser_estimate(
 ) -> Plane | None:
     """The denoised picture of half the size, by both passes at every coarser scale that a channel has, if any.
 
-    boxes: what the passes of each of them look at; none: all there is. Nobody is told how far it is.
+    pyramids: of a plane, and of the luminance where that counts. boxes: what the passes of each scale look at; none:
+    all. Told is how far the half size is.
     """
-    pyramids = [Pyramid(part, execution.threads) for part in planes]
-    return _coarser_estimate(pyramids, index, transform, plan, coding, replace(execution, progress=None), boxes)
-
-
-def _coarser_estimate(
-    pyramids: Sequence[Pyramid],
-    index: int,
-    transform: Transform,
-    plan: Plan,
-    coding: Coding,
-    execution: Execution,
-    boxes: Sequence[Box],
-) -> Plane | None:
-    """The same from pyramids of a plane, and of the luminance where that counts; told is how far the half size is."""
     done: Plane | None = None
     last = 1 if at_half_size(plan, index) else 0  # whose passes are most of the work
     for scale in range(depth_of(plan, index), 0, -1):
@@ -277,11 +261,6 @@ def channel_boxes(box: Box, plan: Plan, depth: int, half: bool) -> list[Box]:
     fine, coarse = detailed(box, shape)
     fine = fine.joined(under(coarse, shape))  # of which the half is made
     return [fine, *own_boxes(coarse, plan, halved_shape(shape), depth - 1, stride)]
-
-
-def needed(box: Box, plan: Plan, shape: tuple[int, int], coarser: int, stride: int) -> Box:
-    """The pixels of a scale, with so many coarser ones, that its result in a box depends on."""
-    return all_under(own_boxes(box, plan, shape, coarser, stride), shape)
 
 
 def all_under(boxes: Sequence[Box], shape: tuple[int, int]) -> Box:
