@@ -50,14 +50,15 @@ def gains(guide: Real, least: float) -> tuple[Array, Array]:
     return found, weights
 
 
-def keep_above(coefficients: Real, thresholds: Real) -> tuple[Array, float, float]:
-    """Entries of each row beyond its threshold, the others zero; the energy of those and of all."""
-    rows = coefficients.astype(np.float64)
-    kept = np.zeros_like(rows)
-    for j, i in np.ndindex(rows.shape):
-        if abs(rows[j, i]) > thresholds[j]:
-            kept[j, i] = rows[j, i]
-    return kept, float(np.sum(kept**2)), float(np.sum(rows**2))
+def add_kept(coefficients: Real, thresholds: Real, patches: Real) -> tuple[Array, float, float]:
+    """X' Y of the coefficients X (N, m) beyond the thresholds of their columns; the energy of those and of all."""
+    rows, y = coefficients.astype(np.float64), patches.astype(np.float64)
+    cross, kept = np.zeros((rows.shape[1], y.shape[1])), 0.0
+    for i, j in np.ndindex(rows.shape):
+        if abs(rows[i, j]) > thresholds[j]:
+            cross[j] += rows[i, j] * y[i]
+            kept += float(rows[i, j] ** 2)
+    return cross, kept, float(np.sum(rows**2))
 
 
 # Passes.

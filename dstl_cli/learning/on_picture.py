@@ -45,6 +45,7 @@ LOGDET_WEIGHT = 0.031  # lambda0 of the log-det methods
 LEARN_SIGMA = 60.0  # learning looks at the first scale with no more noise than this, and at the next coarser one
 SMALLEST_SIDE = 24  # of a scale
 PART = 4096  # patches coded at a time
+VECTORS = 64  # numbers that the loops of kernels take at a time
 PATCH_PIXELS = 5.5  # a small picture gives a patch for so many pixels: more say the same again ...
 FEW_PATCHES = 12_000  # ... but this many at least
 COMPARED_PATCHES = 4000  # on which transforms are compared
@@ -245,10 +246,12 @@ def _by_method(data: Array32, start: Array, settings: PictureLearning, jobs: int
 def _schedule(data: Array32, iterations: int) -> Iterator[tuple[int, list[Array32], int]]:
     """The number of each update, the parts of the data it sees, and how many times as many there are in all.
 
-    The first half of the updates sees every second part only.
+    A part has a patch a row, (N, m) and zeros up to a whole number of vectors. The first half of the updates sees
+    every second part only.
     """
     edges = np.linspace(0, data.shape[1], max(1, data.shape[1] // PART) + 1).round().astype(int)
-    parts = [np.ascontiguousarray(data[:, a:b]) for a, b in pairwise(edges)]
+    rows = np.pad(data, ((0, -len(data) % VECTORS), (0, 0)))
+    parts = [np.ascontiguousarray(rows[:, a:b].T) for a, b in pairwise(edges)]
     for number in range(1, iterations + 1):
         every = 2 if 2 * (number - 1) < iterations and len(parts) > 1 else 1
         yield number, parts[::every], every
@@ -256,15 +259,16 @@ def _schedule(data: Array32, iterations: int) -> Iterator[tuple[int, list[Array3
 
 def _coded(factor: Array, parts: Sequence[Array32], weight: int, jobs: int) -> CodingPass:
     """Hard-thresholded codes of the parts under T; the errors are those of `weight` times as many patches."""
-    from dstl_cli.patches.kernels.sliding import keep_above
+    from dstl_cli.patches.kernels.sliding import add_kept
 
-    analysis = factor.astype(np.float32)
+    m = len(factor)
+    analysis = np.ascontiguousarray(factor.T, dtype=np.float32)
     thresholds = np.asarray(THRESHOLD * np.linalg.norm(factor, axis=1), dtype=np.float32)
 
     def one(part: Array32) -> tuple[Array32, float, float]:
-        codes = analysis @ part
-        kept, energy = keep_above(codes, thresholds)
-        return np.asarray(codes @ part.T), kept, energy
+        part_cross = np.zeros((m, part.shape[1]), np.float32)
+        kept, energy = add_kept(part[:, :m] @ analysis, thresholds, part, part_cross)
+        return part_cross[:, :m], kept, energy
 
     cross, kept, energy = np.zeros_like(factor), 0.0, 0.0
     for part_cross, part_kept, part_energy in in_order(one, parts, jobs):

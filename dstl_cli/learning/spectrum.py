@@ -71,23 +71,27 @@ def project_spectrum(matrix: Array, max_condition: float, frobenius_norm: float)
 
 
 def _polar_factor(matrix: Array) -> Array | None:
-    """The nearest orthonormal matrix by Newton-Schulz steps, X <- X (3 I - X'X) / 2; None if too far from one.
+    """The nearest orthonormal matrix by Newton-Schulz steps, X <- X (3 I - X'X) / 2; None if nearly singular.
 
-    Cheaper than an SVD for matrices that are nearly a multiple of an orthonormal one, as iterates are.
+    Cheaper than an SVD. A matrix that is far from a multiple of an orthonormal one comes near by X (X'X)^-1/2 first.
     """
     norm = float(np.linalg.norm(matrix))
     if norm == 0:
         return None
     x = matrix * (np.sqrt(len(matrix)) / norm)
     identity = np.eye(len(matrix))
-    for _ in range(12):
-        off = x.T @ x - identity
-        distance = float(np.linalg.norm(off))
+    for number in range(12):
+        gram = x.T @ x
+        distance = float(np.linalg.norm(gram - identity))
         if distance < 1e-13 * len(matrix):
             return np.asarray(x)
-        if not distance < 1.9:  # singular values below sqrt(3) converge to 1, larger may not
+        if distance < 1.9:  # singular values below sqrt(3) converge to 1, larger may not
+            x = x - 0.5 * (x @ (gram - identity))
+            continue
+        values, vectors = np.linalg.eigh(gram)
+        if number > 0 or not values[0] > 1e-8 * values[-1]:
             return None
-        x = x - 0.5 * (x @ off)
+        x = x @ (vectors / np.sqrt(values)) @ vectors.T
     return None
 
 

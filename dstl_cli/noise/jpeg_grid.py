@@ -26,6 +26,10 @@ from dstl_cli.transforms.bases import dct_matrix
 BLOCK = 8
 LUMA = np.array([0.299, 0.587, 0.114])  # of red, green and blue
 RADIUS = np.hypot(*np.divmod(np.arange(BLOCK**2), BLOCK))
+EVERY = np.arange(BLOCK**2)  # frequency
+SEARCHED = EVERY[
+    (0 < EVERY) & (np.add(*np.divmod(EVERY, BLOCK)) <= 6)
+]  # noise and edges leave most of their steps there
 
 LEAST_STEP, MOST_STEP = 4, 128  # that are looked for: finer ones take nothing that matters
 PARTS = 2  # of a grey level in the histograms of coefficients
@@ -122,15 +126,12 @@ def find_grid(planes: Sequence[Array32]) -> Grid | None:
     blocks = sum(plane.size for plane in planes) / BLOCK**2
     thinning = max(1, round(math.sqrt(blocks / LOOKED_AT)))
     corners = [(top, left) for top in range(BLOCK) for left in range(BLOCK)]
-    found = []
-    for corner in corners:
-        parts = [_coefficients(plane, *corner, thinning).reshape(-1, BLOCK**2) for plane in planes]
-        found.append(_comb_steps(np.concatenate(parts)))
-    strengths = np.array([steps.sum() for steps in found])
+    strengths = np.array([_comb_steps(planes, corner, SEARCHED, thinning).sum() for corner in corners])
     best = int(np.argmax(strengths))
-    if np.count_nonzero(found[best]) < LEAST_COMBS or strengths[best] < ALONE * np.median(strengths):
+    if strengths[best] < max(ALONE * np.median(strengths), LEAST_COMBS * LEAST_STEP):
         return None
-    return Grid(*corners[best], found[best])
+    steps = _comb_steps(planes, corners[best], EVERY, thinning)
+    return Grid(*corners[best], steps) if np.count_nonzero(steps) >= LEAST_COMBS else None
 
 
 def _luma(window: NDArray[Any]) -> Array32:
@@ -139,10 +140,12 @@ def _luma(window: NDArray[Any]) -> Array32:
     return np.asarray(values if window.ndim == 2 else values @ LUMA.astype(np.float32))
 
 
-def _coefficients(plane: Array32, top: int, left: int, thinning: int = 1) -> Array32:
-    """(rows, columns, 64) of the blocks on a grid, or of every so many of them."""
+def _coefficients(
+    plane: Array32, top: int, left: int, frequencies: NDArray[np.intp] = EVERY, thinning: int = 1
+) -> Array32:
+    """(rows, columns, m) of the blocks on a grid, or of every so many of them."""
     cut = sliding_window_view(plane, (BLOCK, BLOCK))[top :: BLOCK * thinning, left :: BLOCK * thinning]
-    return np.asarray(cut.reshape(*cut.shape[:2], BLOCK**2) @ dct_matrix(BLOCK).T.astype(np.float32))
+    return np.asarray(cut.reshape(*cut.shape[:2], BLOCK**2) @ dct_matrix(BLOCK)[frequencies].T.astype(np.float32))
 
 
 @lru_cache(maxsize=1)
@@ -154,20 +157,21 @@ def _waves() -> tuple[Array32, NDArray[np.intp]]:
     return (np.cos(2 * np.pi * places / steps) * beyond).astype(np.float32), np.argmax(beyond, axis=0)
 
 
-def _comb_steps(coefficients: Array32) -> Array:
-    """The steps (64,) of which coefficients (N, 64) are multiples; 0 where they are no comb.
+def _comb_steps(
+    planes: Sequence[Array32], corner: tuple[int, int], frequencies: NDArray[np.intp], thinning: int
+) -> Array:
+    """The steps (m,) of which the coefficients of m frequencies on a grid are multiples; 0 where they are no comb.
 
     A step q scores with the sum of cos(2 pi c / q) over the |c| > q/2, in standard errors. A smooth falling density
     has no positive one: the sum begins in the trough between two teeth.
     """
-    size = LARGEST * PARTS
-    places = np.abs(coefficients)
-    places *= PARTS
-    np.rint(places, out=places)
-    np.minimum(places, size - 1, out=places)
-    places += size * np.arange(BLOCK**2, dtype=np.float32)
-    counts = np.bincount(places.ravel().astype(np.intp), minlength=size * BLOCK**2)
-    histograms = counts.reshape(BLOCK**2, size).astype(np.float32)
+    from dstl_cli.noise.kernels import count_magnitudes
+
+    counts = np.zeros((len(frequencies), LARGEST * PARTS), np.int64)
+    for plane in planes:
+        coefficients = _coefficients(plane, *corner, frequencies, thinning).reshape(-1, len(frequencies))
+        count_magnitudes(coefficients, np.float32(PARTS), counts)
+    histograms = counts.astype(np.float32)
     waves, first = _waves()
     below = np.cumsum(histograms, axis=1)
     beyond = below[:, (LARGEST - 1) * PARTS - 1, None] - below[:, first - 1]
@@ -176,7 +180,7 @@ def _comb_steps(coefficients: Array32) -> Array:
     around = np.pad(scores, ((0, 0), (1, 1)))
     peaks = (scores >= np.maximum(around[:, :-2], around[:, 2:])) & (scores >= SHARE_OF_BEST * best)
     largest = MOST_STEP - np.argmax(peaks[:, ::-1], axis=1)
-    return np.where((best[:, 0] > TOOTH) & (RADIUS > 0), largest, 0).astype(np.float64)
+    return np.where((best[:, 0] > TOOTH) & (frequencies > 0), largest, 0).astype(np.float64)
 
 
 def _known_steps(found: Array, table: Sequence[int] | None) -> Array:

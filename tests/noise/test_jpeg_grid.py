@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from skimage import data
 
 from dstl_cli.noise.jpeg_grid import deviation_before, find_grid, read_coded
+from dstl_cli.noise.kernels import count_magnitudes
 
 
 def as_jpeg(pixels: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
@@ -62,3 +63,12 @@ def test_all_windows_have_one_grid() -> None:
     grid = find_grid(windows)
     assert grid is not None
     assert (grid.top, grid.left) == (5, 3)
+
+
+def test_magnitudes_are_counted_in_their_bins() -> None:
+    coefficients = np.random.default_rng(0).normal(0, 6, (500, 3)).astype(np.float32)
+    counts = np.ones((3, 20), np.int64)  # added to
+    count_magnitudes(coefficients, np.float32(2), counts)
+    places = np.minimum(np.rint(2 * np.abs(coefficients)), 19).astype(int)
+    assert places.max() == 19
+    assert (counts == [[1 + int((column == b).sum()) for b in range(20)] for column in places.T]).all()

@@ -319,23 +319,34 @@ def add_shrunk(image, guide, corners, size, forward, backward, variances, sums):
 
 
 @compiled(fastmath={"reassoc", "contract", "nsz"})
-def keep_above(coefficients, thresholds):
-    """Zero the entries of each row whose magnitude is not above the row's threshold; energies that stay and of all."""
+def add_kept(coefficients, thresholds, patches, cross):
+    """cross += X' Y of the coefficients X (N, m) above the thresholds (m,) of their columns; energies of X and of all.
+
+    patches Y: (N, at least m) float32; those of few coefficients, as they are, cost far less than a product.
+    """
     kept_energy, energy = 0.0, 0.0
-    for j in range(coefficients.shape[0]):
-        row = coefficients[j]
-        threshold = thresholds[j]
-        for start in range(0, row.size, ENERGIES):  # single precision is enough for so many
-            kept, total = ZERO, ZERO
-            for c in range(start, min(start + ENERGIES, row.size)):
-                square = row[c] * row[c]
-                stays = abs(row[c]) > threshold
-                row[c] = row[c] if stays else ZERO
-                kept += square if stays else ZERO
-                total += square
-            kept_energy += float(kept)
-            energy += float(total)
+    places = np.empty(coefficients.shape[1], np.intp)
+    for n in range(coefficients.shape[0]):
+        row, patch = coefficients[n], patches[n]
+        kept, total, count = ZERO, ZERO, 0
+        for j in range(row.size):
+            total += row[j] * row[j]
+        for j in range(row.size):  # without branches
+            places[count] = j
+            count += abs(row[j]) > thresholds[j]
+        for place in places[:count]:
+            kept += row[place] * row[place]
+            add_multiple(row[place], patch, cross[place])
+        kept_energy += float(kept)
+        energy += float(total)
     return kept_energy, energy
+
+
+@compiled(inline="always", fastmath={"contract"})
+def add_multiple(factor, values, out):
+    """out += factor * values"""
+    for k in range(out.size):
+        out[k] += factor * values[k]
 
 
 @compiled()
