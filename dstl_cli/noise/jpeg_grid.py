@@ -27,9 +27,7 @@ BLOCK = 8
 LUMA = np.array([0.299, 0.587, 0.114])  # of red, green and blue
 RADIUS = np.hypot(*np.divmod(np.arange(BLOCK**2), BLOCK))
 EVERY = np.arange(BLOCK**2)  # frequency
-SEARCHED = EVERY[
-    (0 < EVERY) & (np.add(*np.divmod(EVERY, BLOCK)) <= 6)
-]  # noise and edges leave most of their steps there
+SEARCHED = EVERY[(EVERY > 0) & (np.add(*np.divmod(EVERY, BLOCK)) <= 6)]  # finer ones have few steps left
 
 LEAST_STEP, MOST_STEP = 4, 128  # that are looked for: finer ones take nothing that matters
 PARTS = 2  # of a grey level in the histograms of coefficients
