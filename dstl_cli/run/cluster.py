@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from dstl_cli.base.names import display_name
+from dstl_cli.base.regular import open_regular
 from dstl_cli.base.scratch import SHARE, Memory
 from dstl_cli.base.threads import available_cores
 from dstl_cli.errors import DstlError, UsageProblem
@@ -37,6 +38,7 @@ CONNECT_SECONDS = 10
 HERE = "127.0.0.1"
 WAIT_SECONDS = 0.1  # between two looks whether there are workers
 VERSION_THERE = "__import__('dstl_cli.version').version.__version__"  # what a worker finds out; it may not have dstl
+MOST_BYTES = 1_000_000  # of the file that a scheduler wrote
 COUNT_SECONDS = 2  # after which the workers are counted again
 WINDOW = 4  # parts for each worker that are out at a time
 _here = threading.Lock()  # held by the task that runs in this worker process: one at a time, its threads are ours
@@ -332,11 +334,11 @@ def scheduler_address(address: str) -> str:
             return f"tcp://{address}"
         takes = "the address of a Dask scheduler such as tcp://host:8786, the file that it wrote, or local[:N]"
         raise UsageProblem(f"--scheduler takes {takes}, not {display_name(address)}.")
-    try:
-        found = json.loads(path.read_bytes())["address"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UsageProblem(f"{display_name(path)} is not the file of a Dask scheduler; give another one.") from None
-    return str(found)
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError), open_regular(path) as stream:
+        found = json.loads(stream.read(MOST_BYTES))["address"]
+        if isinstance(found, str):
+            return found
+    raise UsageProblem(f"{display_name(path)} is not the file of a Dask scheduler; give another one.")
 
 
 def _client_of(address: str) -> Any:
