@@ -31,16 +31,20 @@ def from_root(place: Place | None) -> Place | None:
 
 @dataclass(frozen=True)
 class Input:
-    """One picture to read; `relative` is its place under the folder it was found in; size: in bytes, where known."""
+    """One picture to read; `relative` is its place under the folder it was found in; size: in bytes, where known.
+
+    called: how messages call it where that is not its path.
+    """
 
     path: Place | None  # None: standard input
     relative: Path
     size: int | None = field(default=None, compare=False)
+    called: str | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
         """How messages and reports call it."""
-        return "standard input" if self.path is None else display_name(self.path)
+        return self.called or ("standard input" if self.path is None else display_name(self.path))
 
     @property
     def stem(self) -> Path:
@@ -48,8 +52,8 @@ class Input:
         return self.relative.with_name(split_suffix(self.relative.name)[0])
 
     def for_workers(self) -> "Input":
-        """The same with its path from the root: others may have another current folder."""
-        return replace(self, path=from_root(self.path))
+        """The same, under the name that it has here, with its path from the root: others have other current folders."""
+        return replace(self, path=from_root(self.path), called=self.name)
 
     def result(self, addition: str = "") -> Path:
         """The place of a result: with an addition to the stem, and a suffix whose format can be written.
