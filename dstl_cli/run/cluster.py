@@ -9,6 +9,7 @@ import logging
 import re
 import signal
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
@@ -242,7 +243,8 @@ def _run(task: Task[Part, Result], part: Part, threads: int | None, trusted: boo
     worker = get_worker()
     means = Means(threads or worker.state.nthreads, worker.memory_manager.memory_limit or None)
     try:
-        with _here, reading(trusted=True) if trusted else nullcontext():
+        with _here, warnings.catch_warnings(), reading(trusted=True) if trusted else nullcontext():
+            warnings.simplefilter("ignore")  # those of libraries: workers of `local` share our terminal
             return task(part, means)
     except DstlError as error:
         return error
