@@ -185,17 +185,25 @@ def _at_address(
         problems.append((str(address), str(error)))
         return [], [], False
     own = [place for place in results if isinstance(place, Address) and address.holds(place)]
-    inputs, others = list[Input](), list[Place]()
+    inputs, others, known = list[Input](), list[Place](), len(problems)
     for name, size in files.items():
         found = address / name
         made = split_suffix(found.name)[0].endswith(made_suffix)
         if format_of_suffix(found) is None or made or any(place.holds(found) for place in own):
             others.append(found)
+        elif not _stays_below(name):
+            problems.append((str(found), f"{found} has a name that leads out of its folder; rename it."))
         elif not found.name.startswith("."):
             inputs.append(Input(found, Path(name), size))
-    if not inputs:
+    if not inputs and len(problems) == known:
         problems.append((str(address), f"{address} holds no pictures to take; give another address."))
     return inputs, others, True
+
+
+def _stays_below(name: str) -> bool:
+    """Whether a name in a folder, which archives and stores take as it is, is that of a file below it."""
+    place = Path(name)
+    return not place.anchor and ".." not in place.parts
 
 
 def _without_pictures(folder: Path, others: Sequence[Path], recursive: bool) -> str:

@@ -84,6 +84,20 @@ def test_archives_are_read_and_not_written(folder: Path) -> None:
     refused(run("denoise", name, "-o", "https://host/a.png", *FAST, "-q"), 2, "https://host/a.png", "in one step")
 
 
+def test_names_in_archives_never_lead_out_of_the_output(folder: Path) -> None:
+    picture = (folder / "in" / "a.png").read_bytes()
+    with zipfile.ZipFile(folder / "all.zip", "w") as archive:
+        for name in ("../out1.png", "sub/../../out2.png", "sub/a.png"):
+            archive.writestr(name, picture)
+    before = set(folder.rglob("*"))
+    done = run("denoise", f"zip://::{folder / 'all.zip'}", "-o", folder / "deep" / "er", *FAST, "-r", "-q")
+    assert done.code == 1
+    assert len(done.sentences) == 2
+    assert all("has a name that leads out of its folder; rename it." in sentence for sentence in done.sentences)
+    assert {path.name for path in set(folder.rglob("*")) - before} == {"deep", "er", "sub", "a.png"}
+    assert files(folder / "deep" / "er").keys() == {"sub/a.png"}
+
+
 def test_what_cannot_be_is_one_sentence(folder: Path) -> None:
     refused(run("denoise", "memory://in/none.png", "-o", folder / "x.png", *FAST, "-q"), 1, "does not exist")
     refused(run("denoise", "memory://in/a.png", "-o", "memory://in/a.png", *FAST, "--force"), 2, "is an input")
