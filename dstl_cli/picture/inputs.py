@@ -31,16 +31,20 @@ def from_root(place: Place | None) -> Place | None:
 
 @dataclass(frozen=True)
 class Input:
-    """One picture to read; `relative` is its place under the folder it was found in; size: in bytes, where known."""
+    """One picture to read; `relative` is its place under the folder it was found in; size: in bytes, where known.
+
+    called: how messages call it where that is not its path.
+    """
 
     path: Place | None  # None: standard input
     relative: Path
     size: int | None = field(default=None, compare=False)
+    called: str | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
         """How messages and reports call it."""
-        return "standard input" if self.path is None else display_name(self.path)
+        return self.called or ("standard input" if self.path is None else display_name(self.path))
 
     @property
     def stem(self) -> Path:
@@ -48,8 +52,8 @@ class Input:
         return self.relative.with_name(split_suffix(self.relative.name)[0])
 
     def for_workers(self) -> "Input":
-        """The same with its path from the root: others may have another current folder."""
-        return replace(self, path=from_root(self.path))
+        """The same, under the name that it has here, with its path from the root: others have other current folders."""
+        return replace(self, path=from_root(self.path), called=self.name)
 
     def result(self, addition: str = "") -> Path:
         """The place of a result: with an addition to the stem, and a suffix whose format can be written.
@@ -181,17 +185,25 @@ def _at_address(
         problems.append((str(address), str(error)))
         return [], [], False
     own = [place for place in results if isinstance(place, Address) and address.holds(place)]
-    inputs, others = list[Input](), list[Place]()
+    inputs, others, known = list[Input](), list[Place](), len(problems)
     for name, size in files.items():
         found = address / name
         made = split_suffix(found.name)[0].endswith(made_suffix)
         if format_of_suffix(found) is None or made or any(place.holds(found) for place in own):
             others.append(found)
+        elif not _stays_below(name):
+            problems.append((str(found), f"{found} has a name that leads out of its folder; rename it."))
         elif not found.name.startswith("."):
             inputs.append(Input(found, Path(name), size))
-    if not inputs:
+    if not inputs and len(problems) == known:
         problems.append((str(address), f"{address} holds no pictures to take; give another address."))
     return inputs, others, True
+
+
+def _stays_below(name: str) -> bool:
+    """Whether a name in a folder, which archives and stores take as it is, is that of a file below it."""
+    place = Path(name)
+    return not place.anchor and ".." not in place.parts
 
 
 def _without_pictures(folder: Path, others: Sequence[Path], recursive: bool) -> str:

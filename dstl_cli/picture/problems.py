@@ -29,6 +29,10 @@ class DecoderStopped(Exception):
     """A decoder that crashed or was stopped by its limits; the message says which."""
 
 
+class NoDecoder(Exception):
+    """What the system did not give to decode with, and the remedy."""
+
+
 @contextmanager
 def decoding(name: str, what: str = "its pixels do not decode") -> Iterator[None]:
     """Turn whatever is raised on bad bytes into one sentence."""
@@ -41,6 +45,8 @@ def decoding(name: str, what: str = "its pixels do not decode") -> Iterator[None
     except DecoderStopped as error:
         remedy = "copy or export it again, or use --trust-files if you trust it"
         raise FileProblem(f"{name} could not be decoded: {error}; {remedy}.") from None
+    except NoDecoder as error:
+        raise FileProblem(f"{name} could not be decoded: {error}.") from error
     except MemoryError as error:
         raise FileProblem(f"{name} does not fit into memory; close other programs or crop it first.") from error
     except Exception as error:

@@ -9,6 +9,7 @@ import logging
 import re
 import signal
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from dstl_cli.base.names import display_name
+from dstl_cli.base.regular import open_regular
 from dstl_cli.base.scratch import SHARE, Memory
 from dstl_cli.base.threads import available_cores
 from dstl_cli.errors import DstlError, UsageProblem
@@ -37,6 +39,7 @@ CONNECT_SECONDS = 10
 HERE = "127.0.0.1"
 WAIT_SECONDS = 0.1  # between two looks whether there are workers
 VERSION_THERE = "__import__('dstl_cli.version').version.__version__"  # what a worker finds out; it may not have dstl
+MOST_BYTES = 1_000_000  # of the file that a scheduler wrote
 COUNT_SECONDS = 2  # after which the workers are counted again
 WINDOW = 4  # parts for each worker that are out at a time
 _here = threading.Lock()  # held by the task that runs in this worker process: one at a time, its threads are ours
@@ -240,7 +243,8 @@ def _run(task: Task[Part, Result], part: Part, threads: int | None, trusted: boo
     worker = get_worker()
     means = Means(threads or worker.state.nthreads, worker.memory_manager.memory_limit or None)
     try:
-        with _here, reading(trusted=True) if trusted else nullcontext():
+        with _here, warnings.catch_warnings(), reading(trusted=True) if trusted else nullcontext():
+            warnings.simplefilter("ignore")  # those of libraries: workers of `local` share our terminal
             return task(part, means)
     except DstlError as error:
         return error
@@ -332,11 +336,11 @@ def scheduler_address(address: str) -> str:
             return f"tcp://{address}"
         takes = "the address of a Dask scheduler such as tcp://host:8786, the file that it wrote, or local[:N]"
         raise UsageProblem(f"--scheduler takes {takes}, not {display_name(address)}.")
-    try:
-        found = json.loads(path.read_bytes())["address"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UsageProblem(f"{display_name(path)} is not the file of a Dask scheduler; give another one.") from None
-    return str(found)
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError), open_regular(path) as stream:
+        found = json.loads(stream.read(MOST_BYTES))["address"]
+        if isinstance(found, str):
+            return found
+    raise UsageProblem(f"{display_name(path)} is not the file of a Dask scheduler; give another one.")
 
 
 def _client_of(address: str) -> Any:

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from running import refused, run, scene
 
+from dstl_cli.base import addresses
 from dstl_cli.base.addresses import Address
 from dstl_cli.run.journal import last_words
 
@@ -82,6 +83,30 @@ def test_archives_are_read_and_not_written(folder: Path) -> None:
     assert (folder / "a.png").read_bytes() == files(folder / "alone")["a.png"]
     refused(run("denoise", name, *FAST, "-q"), 2, "in one step")
     refused(run("denoise", name, "-o", "https://host/a.png", *FAST, "-q"), 2, "https://host/a.png", "in one step")
+
+
+def test_names_in_archives_never_lead_out_of_the_output(folder: Path) -> None:
+    picture = (folder / "in" / "a.png").read_bytes()
+    with zipfile.ZipFile(folder / "all.zip", "w") as archive:
+        for name in ("../out1.png", "sub/../../out2.png", "sub/a.png"):
+            archive.writestr(name, picture)
+    before = set(folder.rglob("*"))
+    done = run("denoise", f"zip://::{folder / 'all.zip'}", "-o", folder / "deep" / "er", *FAST, "-r", "-q")
+    assert done.code == 1
+    assert len(done.sentences) == 2
+    assert all("has a name that leads out of its folder; rename it." in sentence for sentence in done.sentences)
+    assert {path.name for path in set(folder.rglob("*")) - before} == {"deep", "er", "sub", "a.png"}
+    assert files(folder / "deep" / "er").keys() == {"sub/a.png"}
+
+
+def test_a_file_in_an_archive_is_not_unpacked_without_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "MOST_UNPACKED", 10_000)
+    with zipfile.ZipFile(folder / "all.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(folder / "in" / "a.png", "a.png")
+        archive.writestr("b.png", (folder / "in" / "a.png").read_bytes() + bytes(10_000))
+    done = run("denoise", f"zip://::{folder / 'all.zip'}", "-o", folder / "out", *FAST, "-q")
+    refused(done, 1, "b.png", "has more than 10000 bytes", "unpack")
+    assert files(folder / "out").keys() == {"a.png"}
 
 
 def test_what_cannot_be_is_one_sentence(folder: Path) -> None:

@@ -127,3 +127,13 @@ def test_measuring_gives_the_rows_of_one_machine(folder: Path) -> None:
     assert sorted(json.dumps({**row, "seconds": None}) for part in parts for row in part) == sorted(
         json.dumps(row) for row in rows[0]
     )
+
+
+def test_what_is_wrong_with_a_picture_is_told_in_the_same_words(folder: Path) -> None:
+    (folder / "in" / "broken.png").write_text("no picture")
+    asked = ("denoise", "in", *HOW, "--json")
+    alone = run_process(*asked, "-o", "alone", cwd=folder)
+    there = run_process(*asked, "-o", "there", "--scheduler", "local:1", cwd=folder)
+    errors = [[record["error"] for record in outcome.report["files"] if record["error"]] for outcome in (alone, there)]
+    assert errors[0] == errors[1]
+    assert errors[0][0].startswith("in/broken.png is not a picture")

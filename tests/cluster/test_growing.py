@@ -1,6 +1,7 @@
 """Clusters of a growing number of workers, which has to begin at none, and what is asked of them when all is done."""
 
 import logging
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -68,3 +69,15 @@ def test_workers_trust_files_for_as_long_as_they_are_told_to(trusted: bool) -> N
         for told in (trusted, False):
             cluster = Cluster(client, "here", 1, trusted=told)
             assert [found for _, found in cluster.completed(trusts, range(2))] == [told] * 2
+
+
+def warns(part: int, means: Means) -> bool:
+    del means
+    warnings.warn(f"a library warns {part}", UserWarning, stacklevel=1)
+    return True
+
+
+def test_libraries_on_local_workers_say_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with connected("local:1", 1) as cluster:
+        assert [found for _, found in cluster.completed(warns, range(2))] == [True, True]
+    assert capfd.readouterr() == ("", "")

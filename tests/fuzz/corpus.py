@@ -3,8 +3,10 @@
 import io
 import json
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -111,11 +113,38 @@ def _kept() -> Iterator[tuple[str, bytes]]:
     yield "noise", json.dumps(grown.to_json()).encode()
 
 
+def _folders() -> Iterator[tuple[str, bytes]]:
+    """Zarr folders of both versions, in archives: pages, reduced copies, shards; raw, or packed by what zarr takes."""
+    if find_spec("zarr") is None:
+        return
+    import zarr
+    from skimage import data
+
+    grey = np.ascontiguousarray(data.camera()[100:124, 200:231])
+    for version, shards, packed in ((2, None, "auto"), (2, None, None), (3, None, None), (3, (1, 16, 16), "auto")):
+        with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
+            group = zarr.create_group(store=place, zarr_format=version)
+            values = np.stack([grey] * 2)
+            for level in range(2):
+                told: dict[str, Any] = {"shards": shards, "compressors": packed, "chunks": (1, 8, 8)}
+                array = group.create_array(str(level), shape=values.shape, dtype=values.dtype, **told)
+                array[:] = values
+                values = values[:, ::2, ::2]
+            said = {"axes": list("zyx"), "datasets": [{"path": "0"}, {"path": "1"}]}
+            group.attrs.update({"multiscales": [said]} if version == 2 else {"ome": {"multiscales": [said]}})
+            stream = io.BytesIO()
+            with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+                for path in sorted(Path(place).rglob("*")):
+                    if path.is_file():
+                        archive.write(path, path.relative_to(place), zipfile.ZIP_DEFLATED)
+            yield "zarr", stream.getvalue()
+
+
 @cache
 def seeds() -> dict[str, list[bytes]]:
     """The files by their kinds."""
     found: dict[str, list[bytes]] = {}
-    makers: tuple[Callable[[], Iterator[tuple[str, bytes]]], ...] = (_pictures, _kept)
+    makers: tuple[Callable[[], Iterator[tuple[str, bytes]]], ...] = (_pictures, _kept, _folders)
     for make in makers:
         for kind, data in make():
             found.setdefault(kind, []).append(data)

@@ -1,12 +1,15 @@
 """A seeded mutator: bytes change, and what would give that away (checksums, lengths, offsets) is made right again."""
 
 import io
+import json
 import random
 import re
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 TELLING = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 REPAIRED = 0.75  # of the mutants
@@ -15,7 +18,7 @@ MOST_BYTES = 200_000
 
 def mutant(seed: bytes, others: list[bytes], kind: str, rng: random.Random) -> bytes:
     """A file a little different from `seed`, perhaps with parts of others, most often with good checksums."""
-    if kind in INSIDE and rng.random() < 0.5:
+    if kind in INSIDE and (kind == "zarr" or rng.random() < 0.5):
         return INSIDE[kind](seed, rng)[:MOST_BYTES]
     data = bytearray(seed)
     for _ in range(rng.choice((1, 1, 2, 3, 6))):
@@ -163,6 +166,49 @@ def _in_zip(data: bytes, rng: random.Random) -> bytes:
     return stream.getvalue()
 
 
+def _in_folder(data: bytes, rng: random.Random) -> bytes:
+    """A file of a packed folder changes: in JSON a value, in others anything."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as new:
+        files = {name: old.read(name) for name in old.namelist()}
+        told = [name for name, body in files.items() if body.startswith(b"{")]
+        for changed in rng.choices(told if rng.random() < 0.7 else list(files), k=rng.choice((1, 1, 2))):
+            in_json = changed in told and rng.random() < 0.9
+            files[changed] = (_in_json if in_json else _few_steps)(files[changed], rng)
+        for name, body in files.items():
+            if rng.random() > 0.005:
+                new.writestr(zipfile.ZipInfo(name), body)
+    return stream.getvalue()
+
+
+def _in_json(data: bytes, rng: random.Random) -> bytes:
+    """One value, somewhere, becomes another, or is gone, or is there twice."""
+    with suppress(ValueError):
+        whole = json.loads(data)
+        if isinstance(whole, dict) and whole:
+            _change(whole, rng)
+            return json.dumps(whole).encode()
+    return _few_steps(data, rng)
+
+
+def _change(whole: dict[str, Any], rng: random.Random) -> None:
+    place: Any = whole
+    while True:
+        key = rng.choice(list(place) if isinstance(place, dict) else range(len(place)))
+        if not (isinstance(place[key], dict | list) and place[key]) or rng.random() < 0.1:
+            break
+        place = place[key]
+    what = rng.randrange(5)
+    if what == 0:
+        del place[key]
+    elif what == 1 and isinstance(place, list):
+        place.append(place[key])
+    elif what == 2 and isinstance(place[key], str):
+        place[key] = _few_steps(place[key].encode(), rng).decode("utf-8", "replace")
+    else:
+        place[key] = rng.choice((*TELLING, -1, 0.5, 1e300, float("nan"), None, True, "", "<f4", [], [1], [8, 8], {}))
+
+
 def _in_tiff(data: bytes, rng: random.Random) -> bytes:
     """Entries of the first directory get another type, count or value."""
     big, order = data[2:4] in (b"+\0", b"\0+"), "<" if data[:2] == b"II" else ">"
@@ -200,4 +246,5 @@ INSIDE: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "checkpoint": _in_zip,
     "tiff": _in_tiff,
     "jpeg": _in_jpeg,
+    "zarr": _in_folder,
 }

@@ -3,19 +3,23 @@
 import io
 import os
 import resource
+import shutil
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
-from dstl_cli.errors import DstlError
+from dstl_cli.errors import DstlError, refusals
 from dstl_cli.learning.settings import CollectionSettings
 from dstl_cli.picture.read import read_picture
-from dstl_cli.picture.write import write_picture
+from dstl_cli.picture.write import open_tiles, write_picture
 from dstl_cli.run.collections import find_collection, sampled
 from dstl_cli.run.journal import last_words
 from dstl_cli.run.noise import load_noise
@@ -43,6 +47,24 @@ def picture(data: bytes) -> None:
     found = read_picture(data, name="fuzzed")
     if sum(spec.height * spec.width for spec in found.specs) <= MOST_PIXELS:
         write_picture(found, io.BytesIO())
+
+
+def zarr(data: bytes) -> None:
+    """Read a Zarr folder, which comes in an archive, to its last page, and lay out another with all levels of it."""
+    place, other = folder() / "x.zarr", folder() / "y.zarr"
+    for path in (place, other):
+        shutil.rmtree(path, ignore_errors=True)
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(data)) as packed:
+        packed.extractall(place)
+    found = read_picture(place, name="fuzzed")
+    if sum(spec.height * spec.width for spec in found.specs) > MOST_PIXELS:
+        return
+    with refusals("fuzzed", "cannot be denoised"), open_tiles(found, other) as made:
+        for index in range(len(found.specs)):
+            colour, extra = found.page(index)
+            made.put(index, slice(0, len(colour)), slice(0, colour.shape[1]), colour, extra)
+        for level in range(1, len(made.levels)):
+            made.reduce(level, *(slice(0, side) for side in made.size(level)))
 
 
 def transform(data: bytes) -> None:
@@ -74,6 +96,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "checkpoint": checkpoint,
     "noise": noise,
     "journal": journal,
+    **({"zarr": zarr} if find_spec("zarr") else {}),
 }
 
 

@@ -220,6 +220,51 @@ def test_chunks_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
         read_picture(path)
 
 
+@pytest.mark.parametrize("level", [0, 1])
+def test_chunks_and_shards_of_any_level_that_no_memory_holds_are_refused(level: int, tmp_path: Path) -> None:
+    """A reduced copy is written in its own chunks, and a shard with the list of all chunks that it may have."""
+    flat = ome_folder(tmp_path / "x.zarr", noise((40, 40)), version=2)
+    said = json.loads((flat / f"s{level}" / ".zarray").read_text())
+    (flat / f"s{level}" / ".zarray").write_text(json.dumps(said | {"chunks": [2**31, 8]}))
+    with pytest.raises(FileProblem, match=r"x\.zarr claims 17179869184 x 1 pixels, more than the limit"):
+        read_picture(flat)
+    sharded = ome_folder(tmp_path / "y.zarr", noise((64, 64)), shard=32, chunk=16)
+    said = json.loads((sharded / "s0" / "zarr.json").read_text())
+    said["chunk_grid"]["configuration"]["chunk_shape"] = [2**20, 32]
+    (sharded / "s0" / "zarr.json").write_text(json.dumps(said))
+    with pytest.raises(FileProblem, match=r"y\.zarr claims 131072 chunks in a shard, more than 65536"):
+        read_picture(sharded)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_chunks_of_a_few_pixels_are_refused_where_they_are_many(level: int, tmp_path: Path) -> None:
+    """Each costs as much as a large one, also where there is none; this one would take minutes."""
+    path = ome_folder(tmp_path / "x.zarr", noise((1000, 2000), np.uint8), version=2, chunk=500)
+    read_picture(ome_folder(tmp_path / "small.zarr", noise((100, 100)), chunk=4)).page(0)
+    said = json.loads((path / f"s{level}" / ".zarray").read_text())
+    (path / f"s{level}" / ".zarray").write_text(json.dumps(said | {"chunks": [1, 1]}))
+    with pytest.raises(FileProblem, match=rf"x\.zarr has {2_000_000 >> 2 * level} chunks of 1 x 1 pixels"):
+        read_picture(path)
+
+
+def test_codecs_that_read_and_do_not_write_are_one_sentence(tmp_path: Path) -> None:
+    path = array_folder(tmp_path / "x.zarr", noise((20, 20)), version=2)
+    said = json.loads((path / ".zarray").read_text())
+    coder = {"id": "blosc", "cname": "lz4", "clevel": 10, "shuffle": 1, "blocksize": "no number"}
+    (path / ".zarray").write_text(json.dumps(said | {"compressor": coder}))
+    with pytest.raises(FileProblem, match="is coded by blosc at a level that is none"):
+        read_picture(path)
+    (path / ".zarray").write_text(json.dumps(said | {"compressor": coder | {"clevel": 5}}))
+    (path / "0.0").unlink()  # what is not there needs no decoder
+    picture = read_picture(path)
+    with (
+        pytest.raises(ValueError, match=r"^its codecs do not write \(TypeError an integer is required\); save it with"),
+        open_tiles(picture, tmp_path / "y.zarr") as folder,
+    ):
+        fill(folder, noise((1, 20, 20)))
+    assert [place.name for place in tmp_path.iterdir()] == ["x.zarr"]
+
+
 @pytest.mark.parametrize("count", [1_000_001, 10**9, 2**63 - 1])
 def test_pages_that_nobody_can_go_through_are_refused(count: int, tmp_path: Path) -> None:
     path = array_folder(tmp_path / "x.zarr", noise((2, 40, 40)), version=2)

@@ -25,10 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dstl_cli.base.threads import available_cores
-from dstl_cli.errors import DstlError
 from dstl_cli.picture.decoding import messages
 from dstl_cli.picture.decoding.shared import SMALL_BYTES, Block, memory, shown
-from dstl_cli.picture.problems import BadPixels, DecoderStopped
+from dstl_cli.picture.problems import BadPixels, DecoderStopped, NoDecoder
 
 if TYPE_CHECKING:
     from dstl_cli.picture.decoding.decoders import Facts, Pixels
@@ -215,7 +214,7 @@ def block(shape: Sequence[int], dtype: Any) -> Block:
         if error.errno == errno.ENOMEM:
             raise MemoryError from error
         reason = error.strerror or error
-        raise DstlError(f"There is no memory to decode files in ({reason}); close other programs.") from error
+        raise NoDecoder(f"there is no memory to decode files in ({reason}); close other programs") from error
 
 
 def filled(pieces: "Sequence[bytes | memoryview]") -> Block:
@@ -238,7 +237,8 @@ def decoded(decoder: str, packed: Block, shape: Sequence[int], dtype: Any, **fac
 def ask(decoder: str, packed: Block, out: Block | None = None, work: int = 0, **facts: Any) -> "Facts | None":
     """What a decoder says of packed bytes, whose pixels go into an array; work: their bytes where there is none.
 
-    DecoderStopped where it crashes or is stopped by its limits, BadPixels or ValueError where the bytes are no good.
+    DecoderStopped where it crashes or is stopped by its limits, NoDecoder where the system gives no child, BadPixels or
+    ValueError where the bytes are no good.
     """
     if _State.trusted:
         decoders = importlib.import_module("dstl_cli.picture.decoding.decoders")
@@ -263,5 +263,5 @@ def ask(decoder: str, packed: Block, out: Block | None = None, work: int = 0, **
     return reply.get("facts")
 
 
-def _not_started(reason: object) -> DstlError:
-    return DstlError(f"The process that decodes files cannot be started ({reason}); use {TRUSTING}.")
+def _not_started(reason: object) -> NoDecoder:
+    return NoDecoder(f"the process that decodes files cannot be started ({reason}); use {TRUSTING}")

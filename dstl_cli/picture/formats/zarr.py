@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -27,6 +28,8 @@ from dstl_cli.picture.problems import decoding, unsupported
 from dstl_cli.picture.source import Source
 
 METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")  # the files that are not pixels
+FEW_CHUNKS, CHUNK_PIXELS = 1024, 256  # of a page: so many may be small; others have so many pixels on an average
+MOST_INNER = 65_536  # chunks of a shard, which has a list of all of them
 READ_SIDE = 512  # chunks that are smaller are read together
 MOST_PAGES = 1_000_000  # chunks that are not there cost a file nothing
 FRESH_SIDE = 1024  # of the chunks of pictures from other formats, and of the smallest level of theirs
@@ -62,9 +65,11 @@ def read(source: Source) -> Picture:
         levels, axes = _levels(name, root, node)
         arrays = [node[level] if level else node for level in levels]
         levels = tuple(str(array.path) for array in arrays)  # where they were found, whatever the metadata call it
-        for codec in (codec for array in arrays for codec in _codecs(array)):
+        for codec, level in (told for array in arrays for told in _codecs(array)):
             if codec not in CODECS:
                 raise unsupported(name, f"is coded by {display_name(codec)}", "save it with blosc or zstd")
+            if codec == "blosc" and level not in range(10):  # the library would print about it
+                raise unsupported(name, "is coded by blosc at a level that is none", "save it with one from 0 to 9")
         spec, pages = _spec(name, arrays[0], axes)
         for large, small in pairwise(arrays):
             if _factors(large.shape, small.shape) is None:
@@ -76,8 +81,8 @@ def read(source: Source) -> Picture:
     if math.prod(pages) > MOST_PAGES:
         raise unsupported(name, f"claims {math.prod(pages)} pages, more than {MOST_PAGES}", "give a part of it")
     source.check_size(spec.width, spec.height, 0)
-    values = math.prod(arrays[0].chunks)  # of a chunk, which is decoded whole
-    source.check_size(values, 1, 0)
+    for array in arrays:
+        _check_chunks(source, array, len(pages))
     reader = _Reader(arrays[0], spec, pages)
     whole = slice(0, spec.height), slice(0, spec.width)
     return Picture(
@@ -87,6 +92,22 @@ def read(source: Source) -> Picture:
         native=ZarrExtras(root, levels, len(pages)),
         decode_part=reader.read,
     )
+
+
+def _check_chunks(source: Source, array: Any, before: int) -> None:
+    """Refuse chunks, and lists of them, that no memory holds, and so many that going through them takes for ever.
+
+    before: how many axes there are before those of a page.
+    """
+    source.check_size(math.prod(array.chunks), 1, 0)  # a chunk is decoded, and coded, whole
+    inner = math.prod(array.shards or array.chunks) // math.prod(array.chunks)
+    if inner > MOST_INNER:
+        what = f"claims {inner} chunks in a shard, more than {MOST_INNER}"
+        raise unsupported(source.name, what, "save it with smaller shards")
+    (height, width), (high, wide) = array.shape[before : before + 2], array.chunks[before : before + 2]
+    count = -(-height // high) * -(-width // wide)
+    if count > max(FEW_CHUNKS, height * width // CHUNK_PIXELS):
+        raise unsupported(source.name, f"has {count} chunks of {high} x {wide} pixels", "save it with larger chunks")
 
 
 def cropped_native(picture: Picture, rows: slice, columns: slice) -> None:
@@ -143,7 +164,8 @@ class ZarrFolder:
         """Write a part of a page."""
         array = self._array(0)
         place = np.unravel_index(page, array.shape[: self.before]) if self.before else ()
-        array[(*map(int, place), rows, columns)] = join_alpha(colour, extra)
+        with _coding():
+            array[(*map(int, place), rows, columns)] = join_alpha(colour, extra)
 
     def reduce(self, level: int, rows: slice, columns: slice) -> None:
         """Write a part of all pages of a level, from the level before."""
@@ -154,10 +176,23 @@ class ZarrFolder:
             here = (*(slice(at, at + 1) for at in place), rows, columns)
             spans = zip(here, factors, large.shape, strict=True)
             there = tuple(slice(a.start * f, min(a.stop * f, length)) for a, f, length in spans)
-            small[here] = block_means(large[there], factors)
+            with _coding():
+                small[here] = block_means(large[there], factors)
 
     def _array(self, level: int) -> Any:
         return _zarr().open_array(store=str(self.root / self.levels[level]), mode="r+")
+
+
+@contextmanager
+def _coding() -> Iterator[None]:
+    """What the codecs of an input, which may only ever have been read, cannot do, as a ValueError in words."""
+    try:
+        yield
+    except (DstlError, MemoryError, OSError):
+        raise
+    except Exception as error:
+        what = " ".join(f"{type(error).__name__} {error}".split())
+        raise ValueError(f"its codecs do not write ({what}); save it with blosc or zstd.") from error
 
 
 def _zarr(what: str = "A Zarr picture") -> Any:
@@ -198,8 +233,8 @@ def _regular_files(root: Path) -> Any:
     return _files_class()(root, read_only=True)
 
 
-def _codecs(array: Any) -> Iterator[str]:
-    """What the chunks of an array are coded by, one in another too."""
+def _codecs(array: Any) -> Iterator[tuple[str, Any]]:
+    """What the chunks of an array are coded by, one in another too, and at which level blosc packs."""
     told = array.metadata.to_dict()
     waiting = [*told.get("codecs", ()), *(told.get("filters") or ()), told.get("compressor")]
     while waiting:
@@ -207,7 +242,8 @@ def _codecs(array: Any) -> Iterator[str]:
         if codec is not None:
             inner = codec.get("configuration", {})
             waiting += [*inner.get("codecs", ()), *inner.get("index_codecs", ())]
-            yield str(codec.get("name", codec.get("id"))).removeprefix("numcodecs.")
+            name = str(codec.get("name", codec.get("id"))).removeprefix("numcodecs.")
+            yield name, inner.get("clevel", codec.get("clevel", 5))
 
 
 class _Reader:
