@@ -23,6 +23,7 @@ from dstl_cli.picture.formats import holds_pictures
 if TYPE_CHECKING:
     from dstl_cli.base.shards import Shard
     from dstl_cli.denoising.survey import Request
+    from dstl_cli.picture.model import ImageInfo
     from dstl_cli.pixels.planes import Box
     from dstl_cli.run.files import DenoisedFile, DenoiseRun, FirstPage
     from dstl_cli.run.noise import NoiseFile
@@ -326,8 +327,7 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
                 report_error(record["error"])
                 continue
             if not quiet:
-                told = _in_short(finished, cropped=run.crop is not None)
-                say(f"{record['input']} -> {record['output']}  ({told}, {finished.seconds:.2f} s)")
+                say(f"{record['input']} -> {record['output']}  ({_in_short(finished)}, {finished.seconds:.2f} s)")
                 for text in finished.warnings:
                     report_error(f"{record['input']}: {text}")
             if verbose:
@@ -339,14 +339,23 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
         say(ends.format_map(run.summary))
 
 
-def _in_short(finished: "DenoisedFile", *, cropped: bool) -> str:
+def _in_short(finished: "DenoisedFile") -> str:
     """What noise was removed."""
     model = finished.first_page.noise
+    given = finished.sigma_source == "given"
     if finished.unchanged:
-        kept = "the part is unchanged" if cropped else "copied unchanged"
-        return f"no noise found: {kept}; --sigma 8 would remove some all the same"
+        done = "copied unchanged" if finished.copied else "nothing removed"
+        return f"sigma 0 given: {done}" if given else f"no noise found: {done}; {_sigma_to_try(finished.info)}"
     white = f"sigma {finished.sigma:.3g}" if model.kind == "white" else model.describe()
     return f"{white} {finished.sigma_source}"
+
+
+def _sigma_to_try(info: "ImageInfo") -> str:
+    """What helps where noise was overlooked, in the units that --sigma has for such a picture."""
+    from dstl_cli.pixels.depth import Depth
+
+    scaled = Depth.of(info.dtype, info.bits).scaled
+    return f"--sigma {'8' if scaled else 'X, in the units of the file,'} would remove some all the same"
 
 
 def _show_learning(page: "FirstPage") -> None:

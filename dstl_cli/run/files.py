@@ -77,18 +77,19 @@ class FirstPage:
 
 @dataclass(frozen=True)
 class DenoisedFile:
-    """A written picture: what it is, how its first page was denoised, and what there is to say, each sentence once."""
+    """A written picture: what it is, how its first page with noise was denoised, what there is to say, each once."""
 
     info: ImageInfo
     first_page: FirstPage
     warnings: tuple[str, ...]
     seconds: float
     sigma_source: str  # "given", "estimated" or "shared"
-    unchanged: bool  # no noise was found
+    unchanged: bool  # there was no noise to remove
+    copied: bool  # ... and the file is that which was read, to the byte
 
     @property
     def sigma(self) -> float:
-        """One number for the noise removed: over the channels of the first page."""
+        """One number for the noise removed: over the channels of that page."""
         return root_mean_square(list(self.first_page.sigmas))
 
     def facts(self) -> dict[str, Any]:
@@ -215,11 +216,10 @@ class DenoiseRun:
         return self.noise if self.shared is None else self.shared.model_of(job.source, page)
 
     def stays(self, picture: Picture, job: Job) -> bool:
-        """Whether the file itself is the result where nothing is to be done."""
+        """Whether the file itself is the result where there is no noise to remove."""
         kept = picture.format if job.output is None else format_to_write(job.output).name
         plain = len(picture.specs) == 1 and not self.strip and self.jpeg_quality is None and self.crop is None
-        plain = plain and not FORMATS[kept].marks
-        return plain and self.noise is None and kept == picture.format
+        return plain and not FORMATS[kept].marks and kept == picture.format
 
     @property
     def summary(self) -> dict[str, int]:
@@ -252,7 +252,7 @@ class PictureWork:
         self._refused: DstlError | None = None
         self._warnings: list[str] = []
         self._first: DenoiseRecord | None = None
-        self._unchanged = run.noise is None  # as long as no page has noise
+        self._unchanged, self._copied = True, False  # as long as no page has noise; the file as it was
         self._files = ExitStack()  # closed in reverse: the main output appears last, as the sign that all is done
         self._writers: list[Writer] = []
         self._waiting: list[Callable[[], None]] = []  # rows that the writers do not have yet
@@ -331,14 +331,18 @@ class PictureWork:
         compare = self._opened(_derived(result, "comparison", 3), job.compare) if job.compare else None
         for index in range(len(picture.specs)):
             source, plan = self._surveyed(picture, index)
-            if plan.transform is None and not (job.residual or job.compare) and run.stays(picture, job):
+            self._copied = plan.transform is None and run.stays(picture, job)
+            if self._copied:
                 main.copy()
-                continue
-            self._warnings += plan.warnings
+                if residual is None and compare is None:
+                    continue
+            else:
+                self._warnings += plan.warnings
             for box, rows in self._denoised_rows(source, plan, index):
                 noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
                 self._hand_over()
-                self._waiting.append(partial(main.add_rows, rows, alpha))
+                if not self._copied:
+                    self._waiting.append(partial(main.add_rows, rows, alpha))
                 if residual is not None:
                     self._waiting.append(partial(residual.add_rows, residual_picture(noisy, rows, source.depth)))
                 if compare is not None:
@@ -367,7 +371,8 @@ class PictureWork:
         if index == 0 and run.save_transform is not None and plan.transform is None:
             kept = display_name(run.save_transform)
             raise DstlError(f"{self.name} has no noise to learn from and is not written; {kept} neither.")
-        self._first = self._first or DenoiseRecord.of(plan)
+        if self._first is None or (self._first.transform is None and plan.transform is not None):
+            self._first = DenoiseRecord.of(plan)
         self._unchanged = self._unchanged and plan.transform is None
         return source, plan
 
@@ -421,7 +426,8 @@ class PictureWork:
         source = "estimated" if run.noise_of(self.job, 0) is None else told
         page, said = self._first, tuple(dict.fromkeys(self._warnings))
         assert page is not None
-        self._finished = DenoisedFile(self._info, FirstPage.of(page), said, self.seconds, source, self._unchanged)
+        ends = source, self._unchanged, self._copied
+        self._finished = DenoisedFile(self._info, FirstPage.of(page), said, self.seconds, *ends)
         if run.save_transform is not None and page.transform is not None:
             facts = {"settings": page.settings, "sigma": self._finished.sigma, "images": 1, "source": "denoise"}
             kept = TransformFile(page.transform, facts, page.history)
