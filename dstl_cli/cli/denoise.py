@@ -11,7 +11,7 @@ import typer
 
 from dstl_cli.base.addresses import place_of
 from dstl_cli.base.checks import NAN_CHOICES
-from dstl_cli.base.names import display_name
+from dstl_cli.base.names import display_name, display_number
 from dstl_cli.cli import options
 from dstl_cli.cli.console import print_json, progress_bar, report_error, tell
 from dstl_cli.cli.options import EVERYDAY, FILES, LEARNING, OUTPUT, option, setting, setting_option, with_settings
@@ -346,7 +346,7 @@ def _in_short(finished: "DenoisedFile") -> str:
     if finished.unchanged:
         done = "copied unchanged" if finished.copied else "nothing removed"
         return f"sigma 0 given: {done}" if given else f"no noise found: {done}; {_sigma_to_try(finished.info)}"
-    white = f"sigma {finished.sigma:.3g}" if model.kind == "white" else model.describe()
+    white = f"sigma {display_number(finished.sigma)}" if model.kind == "white" else model.describe()
     return f"{white} {finished.sigma_source}"
 
 

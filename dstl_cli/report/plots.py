@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dstl_cli.base.atomic import atomic_output
+from dstl_cli.base.names import display_number
 from dstl_cli.measure.inspection import ChannelStatistics, atom_grid, finite_range, histogram, working_names
 
 if TYPE_CHECKING:
@@ -116,13 +117,19 @@ def plot_image(
         left.set_title(f"Histogram of {_short(title)}", parse_math=False)
         left.set(xlabel="value", ylabel="pixels")
         left.legend()
-        colours = [CHANNEL_COLOURS[channel.name] for channel in first]
-        bars = right.bar([channel.name for channel in first], [channel.sigma for channel in first], color=colours)
-        right.bar_label(bars, fmt="%.2f", padding=2)
-        right.set(title="Taken as white noise", ylabel="sigma")
-        right.margins(x=0.4 if len(first) == 1 else 0.1, y=0.15)
+        draw_white_noise(right, first)
+        lower.suptitle(noise.describe())
         whole = pixels.dtype.kind == "u"
         _draw_noise(lower.subplots(1, 2), noise, FULL_RANGE if whole else finite_range(pixels))
+
+
+def draw_white_noise(axis: Any, channels: Sequence[ChannelStatistics]) -> None:
+    """A bar a channel: the deviation of its noise taken as white."""
+    names, sigmas = [channel.name for channel in channels], [channel.sigma for channel in channels]
+    bars = axis.bar(names, sigmas, color=[CHANNEL_COLOURS[name] for name in names])
+    axis.bar_label(bars, [display_number(sigma) for sigma in sigmas], padding=2)
+    axis.set(title="Taken as white noise", ylabel="sigma", ylim=(0, 1.15 * max(sigmas) or 1.0))
+    axis.margins(x=0.4 if len(channels) == 1 else 0.1)
 
 
 def plot_noise(noise: "NoiseModel", title: str, path: Path, *, units: str = "0-255", overwrite: bool = False) -> None:

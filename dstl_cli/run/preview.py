@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.base.arrays import Bytes
+from dstl_cli.base.names import display_number
 from dstl_cli.base.progress import Progress
 from dstl_cli.denoising.pipeline import denoised_rows
 from dstl_cli.denoising.plan import Plan, Statistics
@@ -96,7 +97,7 @@ def make_preview(
         return upright(to_bytes(pixels, limits), orientation)
 
     middle = plans[STRENGTHS.index(1.0)]
-    white = f"sigma {root_mean_square(list(middle.sigmas)):.3g}" if middle.noise.kind == "white" else ""
+    white = f"sigma {display_number(root_mean_square(list(middle.sigmas)))}" if middle.noise.kind == "white" else ""
     about_noise = white or middle.noise_as_told.describe()
     tiles: list[Tile | None] = [Tile("noisy", about_noise, shown(noisy))]
     for variant, plan, pixels in zip(variants(request), plans, parts, strict=True):
