@@ -137,7 +137,7 @@ def denoise(
     if preview is not None:
         no_run: dict[str, object] = {"--output": output, "--residual": residual, "--compare": compare}
         no_run |= {"--save-transform": save_transform, "--resume": resume, "--dry-run": dry_run, "--strip": strip}
-        no_run |= {"--jpeg-quality": jpeg_quality, "--nan": keep_invalid}
+        no_run |= {"--jpeg-quality": jpeg_quality}
         no_run |= {"--scheduler": scheduler, "--shard": shard}
         no_run |= {"--suffix": suffix != "_denoised", "--strength": strength != 1, "--recursive": recursive}
         _check_preview(preview, inputs, part, no_run | {"--json": json, "--verbose": verbose}, force=force)

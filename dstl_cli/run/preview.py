@@ -76,12 +76,12 @@ def make_preview(
     that of `best` but for a grey level here and there, see `denoised_part`.
     """
     start = perf_counter()
-    picture = read_picture(path, name=name)
+    picture = replace(read_picture(path, name=name), allows_invalid=request.keep_invalid)
     if part is not None:
         check_part(picture, part.rows, part.columns)
     with refusals(name, "cannot be denoised"):
         source = PageSource(picture, 0)
-        seen = look_at(source, source.depth)
+        seen = look_at(source, source.depth, keep_invalid=request.keep_invalid)
         told = noise_for(noise, source.depth)
         found = noise_of(source, request, seen, source.depth, source.hints) if told is None else (told, ())
         model, warnings = found
@@ -194,13 +194,17 @@ def shown_range(pixels: Pixels) -> tuple[float, float]:
     """What is shown as black and as white: 0 and 255 for bytes; else where nearly all values of these pixels lie."""
     if pixels.dtype == np.uint8:
         return 0.0, 255.0
-    low, high = (float(value) for value in np.quantile(pixels, (SHOWN_SHARE, 1 - SHOWN_SHARE)))
+    told = pixels[np.isfinite(pixels)]
+    if not told.size:
+        return 0.0, 1.0
+    low, high = (float(value) for value in np.quantile(told, (SHOWN_SHARE, 1 - SHOWN_SHARE)))
     return (low, high) if high > low else (low, low + 1.0)
 
 
 def to_bytes(pixels: Pixels, limits: tuple[float, float]) -> Bytes:
-    """Pixels of any depth as bytes: from black to white between the limits."""
-    scaled = (pixels.astype(np.float64) - limits[0]) * (255.0 / (limits[1] - limits[0]))
+    """Pixels of any depth as bytes: from black to white between the limits; what is no finite number is black."""
+    told = np.where(np.isfinite(pixels), pixels, limits[0])
+    scaled = (told.astype(np.float64) - limits[0]) * (255.0 / (limits[1] - limits[0]))
     return np.asarray(np.rint(np.clip(scaled, 0, 255)), np.uint8)
 
 
@@ -215,7 +219,7 @@ def upright(pixels: Bytes, orientation: int) -> Bytes:
 
 
 def block_means(source: PixelSource) -> Floats:
-    """A grey picture of the means over small blocks; pixels that fill no block are left out."""
+    """A grey picture of the means over small blocks, NaN where a pixel is; pixels that fill no block are left out."""
     height, width = (side // BLOCK * BLOCK for side in source.shape[:2])
     means = np.empty((height // BLOCK, width // BLOCK))
     done = 0
@@ -224,6 +228,8 @@ def block_means(source: PixelSource) -> Floats:
         if until == done or not width:
             continue
         pixels: Pixels = source.window(Box(done, 0, until, width))
+        if pixels.dtype.kind == "f":
+            pixels = np.where(np.isfinite(pixels), pixels, np.nan)
         blocks = pixels.reshape((until - done) // BLOCK, BLOCK, width // BLOCK, -1)
         means[done // BLOCK : until // BLOCK] = blocks.mean(axis=(1, 3), dtype=np.float64)
         done = until
@@ -261,7 +267,9 @@ def _judged(levels: Floats, deviations: Floats, limits: tuple[float, float]) -> 
     margin = EXTREME * (limits[1] - limits[0])
     usable = (levels >= limits[0] + margin) & (levels <= limits[1] - margin)
     if not usable.any():
-        usable = np.ones_like(usable)
+        usable = np.isfinite(levels)
+    if not usable.any():
+        return np.zeros(levels.shape), np.zeros(levels.shape)
     floor = float(np.quantile(deviations[usable], FLATTEST))
     flat = usable & (deviations <= FLAT * floor)
     detailed = usable & (deviations > DETAILED * floor)
