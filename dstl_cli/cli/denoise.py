@@ -23,7 +23,6 @@ from dstl_cli.picture.formats import holds_pictures
 if TYPE_CHECKING:
     from dstl_cli.base.shards import Shard
     from dstl_cli.denoising.survey import Request
-    from dstl_cli.picture.model import ImageInfo
     from dstl_cli.pixels.planes import Box
     from dstl_cli.run.files import DenoisedFile, DenoiseRun, FirstPage
     from dstl_cli.run.noise import NoiseFile
@@ -341,21 +340,19 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
 
 def _in_short(finished: "DenoisedFile") -> str:
     """What noise was removed."""
+    from dstl_cli.pixels.depth import Depth
+    from dstl_cli.run.noise import sigma_to_try
+
     model = finished.first_page.noise
     given = finished.sigma_source == "given"
     if finished.unchanged:
         done = "copied unchanged" if finished.copied else "nothing removed"
-        return f"sigma 0 given: {done}" if given else f"no noise found: {done}; {_sigma_to_try(finished.info)}"
+        if given:
+            return f"sigma 0 given: {done}"
+        try_this = sigma_to_try(Depth.of(finished.info.dtype, finished.info.bits))
+        return f"no noise found: {done}; {try_this} would remove some all the same"
     white = f"sigma {display_number(finished.sigma)}" if model.kind == "white" else model.describe()
     return f"{white} {finished.sigma_source}"
-
-
-def _sigma_to_try(info: "ImageInfo") -> str:
-    """What helps where noise was overlooked, in the units that --sigma has for such a picture."""
-    from dstl_cli.pixels.depth import Depth
-
-    scaled = Depth.of(info.dtype, info.bits).scaled
-    return f"--sigma {'8' if scaled else 'X, in the units of the file,'} would remove some all the same"
 
 
 def _show_learning(page: "FirstPage") -> None:

@@ -24,7 +24,7 @@ from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.planes import Box
 from dstl_cli.pixels.source import ArraySource, PixelSource, bands
 from dstl_cli.report.sheet import Tile, draw_sheet
-from dstl_cli.run.noise import NoiseFile, noise_for
+from dstl_cli.run.noise import NoiseFile, noise_for, sigma_to_try
 from dstl_cli.run.pages import PageSource
 
 Pixels = NDArray[Any]
@@ -88,7 +88,8 @@ def make_preview(
         box = part or telling_box(block_means(source), source.shape, (seen.smallest, seen.largest))
         plans, parts = _denoised(source, model, variants(request), box, seen, progress)
     if plans[0].transform is None:
-        raise DstlError(f"{name} has no noise to remove, so there is nothing to compare; --sigma 8 removes some.")
+        try_this = sigma_to_try(source.depth)
+        raise DstlError(f"{name} has no noise to remove, so there is nothing to compare; {try_this} removes some.")
     noisy = source.window(box)
     limits = shown_range(noisy)
     orientation = exif_orientation(picture.metadata.exif)

@@ -893,6 +893,13 @@ def test_what_is_written_anew_is_not_called_a_copy(options: tuple[str, ...], tmp
     assert "copied" not in done.text
 
 
+def test_the_sigma_to_try_is_in_the_units_of_the_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.full((64, 64), 0.5, np.float32))
+    in_words = "--sigma X, in the units of the file,"
+    assert f"copied unchanged; {in_words} would remove" in run("denoise", tmp_path / "a.npy").text
+    refused(run("denoise", tmp_path / "a.npy", "--preview", tmp_path / "s.png"), 1, in_words)
+
+
 def test_the_noise_of_a_later_page_is_told_where_the_first_has_none(tmp_path: Path) -> None:
     flat = np.full((80, 96), 100, np.uint8)
     tifffile.imwrite(tmp_path / "pages.tif", np.stack([flat, scene((80, 96)), flat]), photometric="minisblack")
