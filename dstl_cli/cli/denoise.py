@@ -315,7 +315,10 @@ def _share_noise(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool) 
         if pool.agreement == DISAGREE:
             say(f"Nothing is shared by {who}, {pool.describe()}: each has its own noise")
         else:
-            say(", ".join(filter(None, (f"Shared: {pool.model.describe()}, from {who}", pool.describe()))))
+            told = ", ".join(filter(None, (f"Shared: {pool.model.describe()}, from {who}", pool.describe())))
+            others = sum(known == kind for known in run.shared.kinds.values()) - count
+            get = f"{others} other{'s' if others > 1 else ''}, which get{'' if others > 1 else 's'} it too"
+            say(f"{told}; no noise was found in {get}" if others else told)
 
 
 def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose: bool) -> None:

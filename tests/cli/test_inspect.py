@@ -250,6 +250,17 @@ def test_the_histogram_counts_every_pixel() -> None:
     np.testing.assert_array_equal(values, np.bincount(scene().ravel(), minlength=256))
 
 
+def test_the_histogram_of_deep_numbers_covers_those_there_are() -> None:
+    pixels = 100 + 15 * scene().astype(np.uint16)
+    pixels[0, :2] = 100, 3925
+    edges, [(_, values)] = histogram(pixels)
+    assert edges[0] == 100
+    assert 3925 < edges[-1] <= 3925 + 256
+    assert values.sum() == pixels.size
+    np.testing.assert_array_equal(np.diff(edges), edges[1] - edges[0])
+    assert edges[1] - edges[0] == 15  # whole numbers, so that each bin has as many of them
+
+
 def test_channels_refuse_what_is_no_picture() -> None:
     with pytest.raises(ValueError, match="empty"):
         channel_statistics(1, np.empty((0, 3)))
