@@ -329,7 +329,8 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
                 report_error(record["error"])
                 continue
             if not quiet:
-                say(f"{record['input']} -> {record['output']}  ({_in_short(finished)}, {finished.seconds:.2f} s)")
+                told = _in_short(finished) + ("" if finished.unchanged else _strengths(run.request))
+                say(f"{record['input']} -> {record['output']}  ({told}, {finished.seconds:.2f} s)")
                 for text in finished.warnings:
                     report_error(f"{record['input']}: {text}")
             if verbose:
@@ -356,6 +357,13 @@ def _in_short(finished: "DenoisedFile") -> str:
         return f"no noise found: {done}; {try_this} would remove some all the same"
     white = f"sigma {display_number(finished.sigma)}" if model.kind == "white" else model.describe()
     return f"{white} {finished.sigma_source}"
+
+
+def _strengths(request: "Request") -> str:
+    """By how much the noise that was found or given is made less or more, where it is."""
+    both = {"strength": request.strength, "chroma strength": request.chroma_strength}
+    told = " and ".join(f"{name} {value:g}" for name, value in both.items() if value != 1)
+    return told and f" at {told}"
 
 
 def _show_learning(page: "FirstPage") -> None:

@@ -893,6 +893,18 @@ def test_what_is_written_anew_is_not_called_a_copy(options: tuple[str, ...], tmp
     assert "copied" not in done.text
 
 
+def test_strengths_are_told_beside_the_noise_that_they_change(tmp_path: Path) -> None:
+    Image.fromarray(scene((48, 64, 3))).save(tmp_path / "a.png")
+    options = ("--sigma", 20, "--quality", "fast", "--force")
+    plain = run("denoise", tmp_path / "a.png", *options).text
+    assert "(sigma 20 given, " in plain
+    assert " at strength" not in plain
+    half = run("denoise", tmp_path / "a.png", *options, "--strength", 0.5).text
+    assert "(sigma 10 given at strength 0.5, " in half
+    both = run("denoise", tmp_path / "a.png", *options, "--strength", 0.5, "--chroma-strength", 1.5).text
+    assert " given at strength 0.5 and chroma strength 1.5, " in both
+
+
 def test_the_sigma_to_try_is_in_the_units_of_the_file(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.full((64, 64), 0.5, np.float32))
     in_words = "--sigma X, in the units of the file,"
