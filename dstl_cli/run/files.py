@@ -27,6 +27,7 @@ from dstl_cli.errors import DstlError, refusals
 from dstl_cli.noise.model import NoiseModel
 from dstl_cli.picture.crop import cropped
 from dstl_cli.picture.formats import FORMATS, format_to_write, is_written_in_tiles
+from dstl_cli.picture.formats.exif import exif_orientation
 from dstl_cli.picture.inputs import Input, Job, Selection, is_done
 from dstl_cli.picture.model import ImageInfo, Picture
 from dstl_cli.picture.read import read_picture
@@ -504,6 +505,10 @@ def _losses(picture: Picture, job: Job, *, strip: bool, jpeg_quality: int | None
     entry = format_to_write(job.output) if job.output is not None else FORMATS[natural_format(picture)]
     lost = () if strip else lost_metadata(picture, entry)
     losses = [f"{job.output_name} cannot hold {what} of the input." for what in lost]
+    if strip and exif_orientation(picture.metadata.exif) > 1:
+        losses.append(
+            f"{job.output_name} is shown as it is stored; its EXIF data turned it upright, and --strip drops them."
+        )
     source = FORMATS[picture.format]
     bits = picture.specs[0].bits
     if bits is not None and entry.name != picture.format:

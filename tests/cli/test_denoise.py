@@ -893,6 +893,17 @@ def test_what_is_written_anew_is_not_called_a_copy(options: tuple[str, ...], tmp
     assert "copied" not in done.text
 
 
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_turned_picture_that_loses_its_exif_data_is_told(orientation: int, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    Image.fromarray(scene((48, 64, 3))).save(tmp_path / "a.jpg", exif=exif)
+    assert run("denoise", tmp_path / "a.jpg", "--sigma", 20, "--quality", "fast").sentences == []
+    told = run("denoise", tmp_path / "a.jpg", "--sigma", 20, "--quality", "fast", "--force", "--strip").sentences
+    assert len(told) == (orientation > 1)
+    assert all("its EXIF data turned it upright" in line for line in told)
+
+
 def test_strengths_are_told_beside_the_noise_that_they_change(tmp_path: Path) -> None:
     Image.fromarray(scene((48, 64, 3))).save(tmp_path / "a.png")
     options = ("--sigma", 20, "--quality", "fast", "--force")
