@@ -36,8 +36,8 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "fast": ("fast", {}),
     "standard dct": ("standard", {"method": "dct"}),
     "standard": ("standard", {}),
-    "best dct": ("best", {"method": "dct"}),
     "best": ("best", {}),
+    "best learnt": ("best", {"method": "procrustes"}),
 }
 LEARNING = ("paper", "standard")  # their transforms are shown
 

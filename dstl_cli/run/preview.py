@@ -32,7 +32,8 @@ Floats = NDArray[np.float64]
 
 STRENGTHS = (0.5, 1.0, 1.5)
 SIDE = 192  # of the part that is chosen
-NEAR = 64  # pixels around the part that `best` gets: with those beyond, no pixel changes by more than a grey level
+NEAR = 64  # pixels around the part that `best` gets: with those beyond, one pixel in a thousand changes by more than
+# a grey level
 CELL = 16  # pixels of a side of the squares that are flat, detailed or neither ...
 BLOCK = 4  # ... judged by the means of such blocks, in which there is less noise
 FLAT, DETAILED = 1.5, 3.0  # times the deviation of block means in the flattest cells

@@ -22,7 +22,7 @@ from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.planes import Box
 from dstl_cli.pixels.source import ArraySource
 
-LEARNING = {"fast": (), "standard": ("--train-patches", 1600, "--iterations", 2), "best": ("--train-patches", 1600)}
+LEARNING = {"fast": (), "standard": ("--train-patches", 1600, "--iterations", 2), "best": ()}
 QUALITIES = [("--quality", quality, *more) for quality, more in LEARNING.items()]
 FAST = ("--quality", "fast")
 

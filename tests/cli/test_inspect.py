@@ -94,12 +94,12 @@ def test_all_settings_that_made_a_transform_are_shown(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("quality", ["standard", "best"])
-def test_what_a_run_was_made_with_is_told_by_all_three(quality: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [("--iterations", 2), ("--quality", "best")], ids=str)
+def test_what_a_run_was_made_with_is_told_by_all_three(options: tuple[str | int, ...], tmp_path: Path) -> None:
     """The JSON of the run, the transform file, and its inspection."""
     Image.fromarray(scene()).save(tmp_path / "a.png")
-    command = ("denoise", tmp_path / "a.png", "--quality", quality, "--save-transform", tmp_path / "t.npz", "--json")
-    (record,) = run(*command, "--iterations", 2).report["files"]
+    command = ("denoise", tmp_path / "a.png", "--save-transform", tmp_path / "t.npz", "--json")
+    (record,) = run(*command, *options).report["files"]
     report = run("inspect", tmp_path / "t.npz", "--json").report
     assert report["provenance"]["settings"] == record["settings"]
     assert report["transform"].items() >= record["transform"].items()

@@ -345,6 +345,22 @@ def test_ridge_colours_is_the_definition(
     np.testing.assert_array_equal(alone, sums[[0, 1, 2, 6]])
 
 
+@pytest.mark.parametrize("side", [3, 4, 6, 9])
+def test_what_is_beside_patches_is_not_added(side: int) -> None:
+    """Memory behind the last patch may hold anything."""
+    pitch = -(-(side**2) // kernels.LANES) * kernels.LANES
+    patches = np.full((3, pitch), np.nan, np.float32)
+    patches[:2, : side**2] = np.arange(side**2)
+    flat = np.zeros(20 * 20 + kernels.LANES, np.float32)
+    corners = np.array([0, 5 * 20 + 11 - side], np.int32)
+    kernels.scatter(patches, np.float32(2), 20, side, corners, flat)
+    expected = np.zeros((20, 20))
+    for corner in corners:
+        y, x = divmod(int(corner), 20)
+        expected[y : y + side, x : x + side] += 2 * np.arange(side**2).reshape(side, side)
+    np.testing.assert_array_equal(flat[:400].reshape(20, 20), expected)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_principal_axes_diagonalise(seed: int) -> None:
     root = np.random.default_rng(seed).standard_normal((3, 3)) * [100, 10, 0.1]

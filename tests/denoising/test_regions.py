@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fast": {},
     "standard": {"train_patches": 1600, "iterations": 2, "patch_size": 6},
     "paper": {"rounds": 1, "train_patches": 200, "stride": 3, "patch_size": 7},
-    "best": {"train_patches": 1600, "iterations": 2},
+    "best": {},
 }
 GROUPS = GroupSettings(window_radius=6, near_radius=4, first_radius=5, first_group=4, group=8, passes=3, matchings=2)
 HALVED = replace(GROUPS, half=replace(GROUPS, window_radius=3, near_radius=2, first_radius=3, passes=2, matchings=1))
@@ -424,7 +424,7 @@ def test_plans_tell_everything_as_json(case: Case) -> None:
 def test_the_settings_of_best_are_in_the_plan() -> None:
     """Those that the noise decides too."""
     pixels = picture(CASES[0])[:40, :40]
-    plan = survey(ArraySource(pixels), 100.0, Request.named("best", jobs=1, iterations=1))
+    plan = survey(ArraySource(pixels), 100.0, Request.named("best", jobs=1))
     assert json.loads(json.dumps(plan.to_json()))["settings"]["groups"]["group"] == GroupSettings.for_sigma(100.0).group
 
 
@@ -444,7 +444,7 @@ def test_small_noise_on_a_steep_ramp_is_removed(quality: str, direction: str, mo
         "diagonal": (along[:, None] + along) / 2,
     }[direction]
     noisy = clean + 5 * np.random.default_rng(0).standard_normal(clean.shape)
-    settings: dict[str, Any] = {"fast": {}, "paper": {"rounds": 1}}.get(quality, {"iterations": 2})
+    settings: dict[str, Any] = {"standard": {"iterations": 2}, "paper": {"rounds": 1}}.get(quality, {})
     result = denoise_pixels(noisy, 5.0, Request.named(quality, jobs=2, **settings)).pixels
     assert result.dtype == np.float64
     assert np.sqrt(np.mean((result.astype(np.float64) - clean) ** 2)) < 5

@@ -24,7 +24,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fast": {},
     "standard": {"iterations": 2},
     "paper": {"rounds": 1},
-    "best": {"iterations": 2},
+    "best": {},
 }
 SIDES = {"fast": (907, 1201), "standard": (907, 1201), "paper": (307, 1201), "best": (911, 937)}
 

@@ -62,9 +62,9 @@ def add_vector(typing, out, place, source, start, factor, count):
         target, origin = (_address(context, builder, signature, values, number) for number in (0, 2))
         numbers = ir.Constant(ir.VectorType(ir.IntType(64), SHORT), list(range(SHORT)))
         wanted = builder.icmp_unsigned("<", numbers, _spread(builder, values[5], SHORT))
-        factors = builder.select(wanted, _spread(builder, values[4], SHORT), ir.Constant(_vector(SHORT), None))
-        before = _load(builder, target, values[1], SHORT)
-        added = _fused(builder, factors, _load(builder, origin, values[3], SHORT), before)
+        before, found = _load(builder, target, values[1], SHORT), _load(builder, origin, values[3], SHORT)
+        found = builder.select(wanted, found, ir.Constant(_vector(SHORT), None))  # 0 times what is no number is none
+        added = _fused(builder, _spread(builder, values[4], SHORT), found, before)
         _store(builder, added, target, values[1])
         return context.get_dummy_value()
 
