@@ -11,7 +11,7 @@ import typer
 
 from dstl_cli.base.addresses import place_of
 from dstl_cli.base.checks import NAN_CHOICES
-from dstl_cli.base.names import display_name
+from dstl_cli.base.names import display_name, display_number
 from dstl_cli.cli import options
 from dstl_cli.cli.console import print_json, progress_bar, report_error, tell
 from dstl_cli.cli.options import EVERYDAY, FILES, LEARNING, OUTPUT, option, setting, setting_option, with_settings
@@ -136,7 +136,7 @@ def denoise(
     if preview is not None:
         no_run: dict[str, object] = {"--output": output, "--residual": residual, "--compare": compare}
         no_run |= {"--save-transform": save_transform, "--resume": resume, "--dry-run": dry_run, "--strip": strip}
-        no_run |= {"--jpeg-quality": jpeg_quality, "--nan": keep_invalid}
+        no_run |= {"--jpeg-quality": jpeg_quality}
         no_run |= {"--scheduler": scheduler, "--shard": shard}
         no_run |= {"--suffix": suffix != "_denoised", "--strength": strength != 1, "--recursive": recursive}
         _check_preview(preview, inputs, part, no_run | {"--json": json, "--verbose": verbose}, force=force)
@@ -315,7 +315,10 @@ def _share_noise(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool) 
         if pool.agreement == DISAGREE:
             say(f"Nothing is shared by {who}, {pool.describe()}: each has its own noise")
         else:
-            say(", ".join(filter(None, (f"Shared: {pool.model.describe()}, from {who}", pool.describe()))))
+            told = ", ".join(filter(None, (f"Shared: {pool.model.describe()}, from {who}", pool.describe())))
+            others = sum(known == kind for known in run.shared.kinds.values()) - count
+            get = f"{others} other{'s' if others > 1 else ''}, which get{'' if others > 1 else 's'} it too"
+            say(f"{told}; no noise was found in {get}" if others else told)
 
 
 def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose: bool) -> None:
@@ -326,7 +329,7 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
                 report_error(record["error"])
                 continue
             if not quiet:
-                told = _in_short(finished, cropped=run.crop is not None)
+                told = _in_short(finished) + ("" if finished.unchanged else _strengths(run.request))
                 say(f"{record['input']} -> {record['output']}  ({told}, {finished.seconds:.2f} s)")
                 for text in finished.warnings:
                     report_error(f"{record['input']}: {text}")
@@ -339,14 +342,28 @@ def _show(run: "DenoiseRun", say: Callable[[str], None], *, quiet: bool, verbose
         say(ends.format_map(run.summary))
 
 
-def _in_short(finished: "DenoisedFile", *, cropped: bool) -> str:
+def _in_short(finished: "DenoisedFile") -> str:
     """What noise was removed."""
+    from dstl_cli.pixels.depth import Depth
+    from dstl_cli.run.noise import sigma_to_try
+
     model = finished.first_page.noise
+    given = finished.sigma_source == "given"
     if finished.unchanged:
-        kept = "the part is unchanged" if cropped else "copied unchanged"
-        return f"no noise found: {kept}; --sigma 8 would remove some all the same"
-    white = f"sigma {finished.sigma:.3g}" if model.kind == "white" else model.describe()
+        done = "copied unchanged" if finished.copied else "nothing removed"
+        if given:
+            return f"sigma 0 given: {done}"
+        try_this = sigma_to_try(Depth.of(finished.info.dtype, finished.info.bits))
+        return f"no noise found: {done}; {try_this} would remove some all the same"
+    white = f"sigma {display_number(finished.sigma)}" if model.kind == "white" else model.describe()
     return f"{white} {finished.sigma_source}"
+
+
+def _strengths(request: "Request") -> str:
+    """By how much the noise that was found or given is made less or more, where it is."""
+    both = {"strength": request.strength, "chroma strength": request.chroma_strength}
+    told = " and ".join(f"{name} {value:g}" for name, value in both.items() if value != 1)
+    return told and f" at {told}"
 
 
 def _show_learning(page: "FirstPage") -> None:

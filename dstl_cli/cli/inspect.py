@@ -1,6 +1,6 @@
 """`dstl inspect`: what a transform file, a picture or a noise model is, in numbers and as a plot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dstl_cli.base.names import display_name
+from dstl_cli.base.names import display_name, display_number
 from dstl_cli.base.regular import open_regular
 from dstl_cli.cli import options
 from dstl_cli.cli.console import print_json, print_table, report_error, say, tell
@@ -123,7 +123,7 @@ def _inspect_noise(path: Path, plot: Path | None, force: bool, json: bool) -> No
     if json:
         print_json("inspect", file=str(path), kind="noise", noise=model.to_json(), made_from=made_from)
     else:
-        made = {f"made from: {name}": str(value) for name, value in made_from.items()}
+        made = {f"made from: {name}": str(value) for name, value in made_from.items() if value is not None}
         _print_lines(path, _noise_in_words(model) | made)
 
 
@@ -133,7 +133,7 @@ def _noise_in_words(model: "NoiseModel") -> dict[str, str]:
 
     names = zip(working_names(len(model.sigmas)), model.sigmas, strict=True)
     told = {"noise": f"{model.describe()} ({model.kind})"}
-    return told | {"deviation": ", ".join(f"{name} {sigma:.3g}" for name, sigma in names)}
+    return told | {"deviation": ", ".join(f"{name} {display_number(sigma)}" for name, sigma in names)}
 
 
 def _inspect_picture(path: Path, plot: Path | None, save_noise: Path | None, *, force: bool, json: bool) -> None:
@@ -169,7 +169,10 @@ def _inspect_picture(path: Path, plot: Path | None, save_noise: Path | None, *, 
         print_json("inspect", file=str(path), kind="image", **told)
     else:
         _print_lines(path, _picture_in_words(picture) | _invalid_in_words(channels) | _noise_in_words(found.model))
-        _print_channels(picture, channels, "on the 0-255 scale" if depths[0].scaled else "in the units of the file")
+        warnings = [*picture.notes, *found.warnings]
+        _print_channels(
+            picture, channels, warnings, "on the 0-255 scale" if depths[0].scaled else "in the units of the file"
+        )
 
 
 def _picture_in_words(picture: "Picture") -> dict[str, str]:
@@ -191,17 +194,19 @@ def _invalid_in_words(channels: "list[ChannelStatistics]") -> dict[str, str]:
     return {"no finite numbers": f"{count} pixels, left out of all below"} if count else {}
 
 
-def _print_channels(picture: "Picture", channels: "list[ChannelStatistics]", units: str) -> None:
-    """The table of the channels, and what is to be known about their noise."""
+def _print_channels(
+    picture: "Picture", channels: "list[ChannelStatistics]", warnings: Sequence[str], units: str
+) -> None:
+    """The table of the channels, and what is to be known about the picture and its noise."""
     rows = []
     for channel in channels:
         numbers = [f"{value:.6g}" for value in (channel.smallest, channel.mean, channel.largest)]
-        shares = [f"{100 * channel.saturated:.1f} %", f"{channel.sigma:.3g}"]
+        shares = [f"{100 * channel.saturated:.1f} %", display_number(channel.sigma)]
         rows.append([str(channel.page), channel.name, *numbers, *shares])
     first = 0 if picture.info.pages > 1 else 1  # the page is told where there are several
     print_table(CHANNEL_HEADINGS[first:], [row[first:] for row in rows])
-    say(f"sigma is the estimated deviation of the noise, {units}, as --sigma takes it")
-    for text in dict.fromkeys([*picture.notes, *(text for channel in channels for text in channel.warnings)]):
+    say(f"sigma: each channel's noise if it were white, {units}, as --sigma takes it")
+    for text in dict.fromkeys(warnings):
         report_error(f"{picture.name}: {text}")
 
 

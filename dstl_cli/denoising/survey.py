@@ -138,7 +138,9 @@ def _model_of(
     if isinstance(noise, float):
         return WhiteNoise((noise / depth.sigma_unit,) * channels), ()
     if len(noise.sigmas) not in (1, channels):
-        raise ValueError(f"The noise model is of {len(noise.sigmas)} channels; the picture has {channels}.")
+        raise ValueError(
+            f"The noise model is of {len(noise.sigmas)} channels, the picture has {channels}; make one of its kind."
+        )
     return noise.for_channels(channels), ()
 
 

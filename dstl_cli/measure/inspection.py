@@ -58,11 +58,12 @@ def working_names(count: int) -> tuple[str, ...]:
 
 
 def histogram(pixels: Pixels, depth: Depth | None = None) -> tuple[Array, list[tuple[str, Levels]]]:
-    """Edges of equal bins, over the range of depths with a scale, else of the pixels; the counts of each channel."""
+    """Edges of equal bins, a byte each or over the range of the pixels; the counts of each channel."""
     depth = depth or Depth.of(pixels.dtype)
     limits = finite_range(pixels)
     if depth.scaled and depth.stored_range is not None:
-        limits = (0.0, depth.stored_range[1] + 1)
+        first = 0.0 if depth.stored_range[1] < BINS else limits[0]
+        limits = first, first + BINS * (np.floor((limits[1] - first) / BINS) + 1)  # bins of whole numbers
     edges = np.histogram_bin_edges(np.array([]), BINS, limits)
     return edges, [
         (name, np.histogram(values[np.isfinite(values)], edges)[0]) for name, values in named_channels(pixels)

@@ -144,9 +144,11 @@ def joint_warnings(estimates: list[NoiseEstimate], *kinds: str) -> tuple[str, ..
 def _warnings(image: Image, saturated: float, readings: tuple[float, ...], span: float) -> Iterator[NoiseWarning]:
     """What may be wrong with the readings (fine, coarse, lower) of a picture whose pixels span a range."""
     if image.size < SMALL_PICTURE or min(image.shape) < BLOCK:
-        yield NoiseWarning("size", 1.0, "The picture is too small for a dependable estimate of its noise.")
+        sentence = "The picture is too small for a dependable estimate of its noise; tell it if you know it (--sigma)."
+        yield NoiseWarning("size", 1.0, sentence)
     if saturated >= SATURATED_SHARE:
-        sentence = f"{100 * saturated:.0f} % of the pixels are at the limits of the range; their noise cannot be seen."
+        share = f"{100 * saturated:.0f} % of the pixels are at the limits of the range"
+        sentence = f"{share}; their noise cannot be seen; if too little is removed, try --strength 1.5."
         yield NoiseWarning("saturation", saturated, sentence)
     fine, coarse, lower = readings
     wide = max(coarse, lower)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dstl_cli.base.arrays import Array
 from dstl_cli.base.checks import check_sigma, require
+from dstl_cli.base.names import display_number
 from dstl_cli.base.registry import Registry
 from dstl_cli.pixels.scales import HALF_BAND, NOISE_GAIN
 
@@ -152,7 +153,7 @@ class WhiteNoise:
         return self.scaled(NOISE_GAIN)
 
     def describe(self) -> str:
-        return f"white noise of {max(self.sigmas):.3g}" if any(self.sigmas) else "no noise"
+        return f"white noise of {display_number(max(self.sigmas))}" if any(self.sigmas) else "no noise"
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "sigmas": list(self.sigmas)}
@@ -385,7 +386,7 @@ class SpectralNoise:
             words.append("stronger in the lights" if bright else "stronger in the shadows")
         if len(self.channels) > 1 and max(self.sigmas[1:]) > self.sigmas[0]:
             words.append("mostly colour")
-        words.append(f"about like white noise of {luminance.deviation():.2g}")
+        words.append(f"about like white noise of {display_number(luminance.deviation(), 2)}")
         return ", ".join(words)
 
     def to_json(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from dstl_cli.errors import FileProblem
 from dstl_cli.picture.formats import FORMATS
-from dstl_cli.picture.formats.exif import exif_for_part
+from dstl_cli.picture.formats.exif import exif_for_part, exif_orientation
 from dstl_cli.picture.model import Picture
 
 
@@ -14,8 +14,10 @@ def check_part(picture: Picture, rows: slice, columns: slice) -> None:
         if rows.stop > spec.height or columns.stop > spec.width:
             page = f"Page {number} of {picture.name}" if len(picture.specs) > 1 else picture.name
             asked = f"{columns.start},{rows.start},{columns.stop - columns.start},{rows.stop - rows.start}"
-            size = f"{spec.width} x {spec.height} pixels"
-            raise FileProblem(f"{page} has {size}, which do not hold --crop {asked}; give a part within.")
+            turned = exif_orientation(picture.metadata.exif) > 4
+            stored = " as they are stored, before its EXIF data turn it," if turned else ","
+            size = f"{spec.width} x {spec.height} pixels{stored}"
+            raise FileProblem(f"{page} has {size} which do not hold --crop {asked}; give a part within.")
 
 
 def cropped(picture: Picture, rows: slice, columns: slice) -> Picture:

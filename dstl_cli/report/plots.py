@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dstl_cli.base.atomic import atomic_output
+from dstl_cli.base.names import display_number
 from dstl_cli.measure.inspection import ChannelStatistics, atom_grid, finite_range, histogram, working_names
 
 if TYPE_CHECKING:
@@ -116,22 +117,42 @@ def plot_image(
         left.set_title(f"Histogram of {_short(title)}", parse_math=False)
         left.set(xlabel="value", ylabel="pixels")
         left.legend()
-        colours = [CHANNEL_COLOURS[channel.name] for channel in first]
-        bars = right.bar([channel.name for channel in first], [channel.sigma for channel in first], color=colours)
-        right.bar_label(bars, fmt="%.2f", padding=2)
-        right.set(title="Taken as white noise", ylabel="sigma")
-        right.margins(x=0.4 if len(first) == 1 else 0.1, y=0.15)
-        whole = pixels.dtype.kind == "u"
-        _draw_noise(lower.subplots(1, 2), noise, FULL_RANGE if whole else finite_range(pixels))
+        draw_white_noise(right, first)
+        lower.suptitle(noise.describe())
+        from dstl_cli.pixels.depth import Depth
+
+        own = depth or Depth.of(pixels.dtype)
+        _draw_noise(lower.subplots(1, 2), noise, levels_of(pixels, own), scaled=own.scaled)
+
+
+def levels_of(pixels: "Pixels", depth: "Depth") -> tuple[float, float]:
+    """The darkest and the brightest grey level of pixels: on the 0-255 scale where their depth has it."""
+    smallest, largest = finite_range(pixels)
+    return smallest / depth.unit, largest / depth.unit
+
+
+def levels_known(noise: "NoiseModel", *, scaled: bool) -> tuple[float, float]:
+    """The darkest and the brightest grey level that a model tells the noise of; all where it is the same for all."""
+    knots = [knot / len(noise.sigmas) ** 0.5 for channel in _spectra(noise) for knot in channel.levels]
+    whole = FULL_RANGE if scaled else (0.0, 1.0)
+    return (min(knots), max(knots)) if knots else whole
+
+
+def draw_white_noise(axis: Any, channels: Sequence[ChannelStatistics]) -> None:
+    """A bar a channel: the deviation of its noise taken as white."""
+    names, sigmas = [channel.name for channel in channels], [channel.sigma for channel in channels]
+    bars = axis.bar(names, sigmas, color=[CHANNEL_COLOURS[name] for name in names])
+    axis.bar_label(bars, [display_number(sigma) for sigma in sigmas], padding=2)
+    axis.set(title="Taken as white noise", ylabel="sigma", ylim=(0, 1.15 * max(sigmas) or 1.0))
+    axis.margins(x=0.4 if len(channels) == 1 else 0.1)
 
 
 def plot_noise(noise: "NoiseModel", title: str, path: Path, *, units: str = "0-255", overwrite: bool = False) -> None:
     """Two panels: a noise model over level and over frequency, each working channel; units: 0-255, or of the file."""
-    knots = [knot / len(noise.sigmas) ** 0.5 for channel in _spectra(noise) for knot in channel.levels]
-    limits = FULL_RANGE if units == "0-255" else (min(knots, default=0.0), max(knots, default=1.0))
+    scaled = units == "0-255"
     with _png(path, (11, 4.5), overwrite=overwrite) as figure:
         figure.suptitle(f"{_short(title)}: {noise.describe()}", parse_math=False)
-        _draw_noise(figure.subplots(1, 2), noise, limits)
+        _draw_noise(figure.subplots(1, 2), noise, levels_known(noise, scaled=scaled), scaled=scaled)
 
 
 def _short(title: str) -> str:
@@ -146,8 +167,11 @@ def _spectra(noise: "NoiseModel") -> "list[SpectralChannel]":
     return [channel for channel in channels if isinstance(channel, SpectralChannel)]
 
 
-def _draw_noise(axes: Any, noise: "NoiseModel", limits: tuple[float, float]) -> None:
-    """The deviation of each working channel over grey levels and over frequencies; limits: of the grey levels."""
+def _draw_noise(axes: Any, noise: "NoiseModel", limits: tuple[float, float], *, scaled: bool) -> None:
+    """The deviation of each working channel over grey levels and over frequencies.
+
+    limits: of the grey levels. scaled: whether they are on the 0-255 scale.
+    """
     over_level, over_frequency = axes
     count, spectra = len(noise.sigmas), _spectra(noise)
     levels = np.linspace(*limits, 256) if limits[1] > limits[0] else limits[0] + np.linspace(-0.5, 0.5, 256)
@@ -159,7 +183,8 @@ def _draw_noise(axes: Any, noise: "NoiseModel", limits: tuple[float, float]) -> 
         over_level.plot(levels, channel.deviation() * (np.ones(len(levels)) if factors is None else factors), **style)
         own = [spectra[index].at_frequency(f) for f in frequencies] if spectra else [noise.sigmas[index]] * 200
         over_frequency.plot(frequencies, own, **style)
-    over_level.set(title="Noise over brightness", xlabel="grey level", ylabel="deviation of a pixel")
+    words = "0-255 scale" if scaled else "as in the file"
+    over_level.set(title="Noise over brightness", xlabel=f"grey level, {words}", ylabel="deviation of a pixel")
     over_frequency.set(title="Noise over frequency", ylabel="deviation of white noise as strong")
     over_frequency.set_xscale("log", base=2)
     ticks = [0.5 / 2**k for k in range(5, -1, -1)]

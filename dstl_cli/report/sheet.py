@@ -1,6 +1,6 @@
 """A sheet of small pictures with captions, as a PNG file: what a preview shows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,17 +45,18 @@ def draw_sheet(
     first = next(tile for tile in tiles if tile is not None)
     factor = enlargement(first.pixels.shape)
     high, wide = (side * factor for side in first.pixels.shape[:2])
-    cell = max(wide, LEAST_WIDTH) + MARGIN, high + 2 * LINE + 2 * MARGIN
+    width = max(wide, LEAST_WIDTH)
+    told = [_fitting(about if tile is None else (tile.title, tile.text), width) for tile in tiles]
+    above = LINE * max(len(lines) for tile, lines in zip(tiles, told, strict=True) if tile is not None)
+    cell = width + MARGIN, max(above + high, LINE * max(map(len, told))) + 2 * MARGIN
     rows = -(-len(tiles) // COLUMNS)
     sheet = _new_sheet(min(COLUMNS, len(tiles)) * cell[0] + MARGIN, rows * cell[1])
-    for number, tile in enumerate(tiles):
+    for number, (tile, lines) in enumerate(zip(tiles, told, strict=True)):
         row, column = divmod(number, COLUMNS)
         left, top = MARGIN + column * cell[0], MARGIN + row * cell[1]
-        if tile is None:
-            _write_lines(sheet, left, top, [(about[0], True), *((line, False) for line in about[1:])], cell[0] - MARGIN)
-            continue
-        _write_lines(sheet, left, top, [(tile.title, True), (tile.text, False)], cell[0] - MARGIN)
-        sheet.paste(_enlarged(tile.pixels, factor), (left, top + 2 * LINE))
+        _write_lines(sheet, left, top, lines)
+        if tile is not None:
+            sheet.paste(_enlarged(tile.pixels, factor), (left, top + above))
     with atomic_output(path, overwrite=overwrite) as stream:
         sheet.save(stream, "PNG", icc_profile=icc)
 
@@ -73,24 +74,42 @@ def _enlarged(pixels: Bytes, factor: int) -> "Image":
     return Image.fromarray(np.kron(pixels, np.ones((factor, factor, *(1,) * (pixels.ndim - 2)), np.uint8)))
 
 
-def _write_lines(sheet: "Image", left: int, top: int, lines: Sequence[tuple[str, bool]], width: int) -> None:
-    """Write lines, titles larger and darker, broken between words where they are wider than that."""
-    from PIL import ImageDraw, ImageFont
+def _font(*, is_title: bool) -> Any:
+    """The letters of titles, which are larger, and of all else."""
+    from PIL import ImageFont
+
+    return ImageFont.load_default(TITLE_SIZE if is_title else TEXT_SIZE)
+
+
+def _fitting(lines: Sequence[str], width: int) -> list[tuple[str, bool]]:
+    """Lines, the first of which is a title, in parts that are no wider than that; of each, whether it is the title."""
+    found: list[tuple[str, bool]] = []
+    for number, line in enumerate(lines):
+        is_title = number == 0
+        found += [(part, is_title) for part in _broken(line, width, _font(is_title=is_title).getlength)]
+    return found
+
+
+def _write_lines(sheet: "Image", left: int, top: int, lines: Sequence[tuple[str, bool]]) -> None:
+    """Write lines one below the other, those of titles larger and darker."""
+    from PIL import ImageDraw
 
     draw = ImageDraw.Draw(sheet)
-    for line, is_title in lines:
-        font: Any = ImageFont.load_default(TITLE_SIZE if is_title else TEXT_SIZE)
-        for part in _broken(line, width, lambda text, font=font: float(draw.textlength(text, font=font))):
-            draw.text((left, top), part, fill=INK if is_title else FAINT, font=font)
-            top += LINE
+    for number, (line, is_title) in enumerate(lines):
+        ink = INK if is_title else FAINT
+        draw.text((left, top + number * LINE), line, fill=ink, font=_font(is_title=is_title))
 
 
-def _broken(line: str, width: float, length: Any) -> list[str]:
-    """A line in parts of whole words that are no longer than `width`, where the words allow it."""
+def _broken(line: str, width: float, length: Callable[[str], float]) -> list[str]:
+    """A line in parts that are no longer than `width`: of whole words where these are no longer, else within them."""
     parts: list[str] = []
     for word in line.split():
         if parts and length(f"{parts[-1]} {word}") <= width:
             parts[-1] = f"{parts[-1]} {word}"
-        else:
-            parts.append(word)
+            continue
+        parts.append("")
+        for letter in word:
+            if parts[-1] and length(parts[-1] + letter) > width:
+                parts.append("")
+            parts[-1] += letter
     return parts or [""]

@@ -27,6 +27,7 @@ from dstl_cli.errors import DstlError, refusals
 from dstl_cli.noise.model import NoiseModel
 from dstl_cli.picture.crop import cropped
 from dstl_cli.picture.formats import FORMATS, format_to_write, is_written_in_tiles
+from dstl_cli.picture.formats.exif import exif_orientation
 from dstl_cli.picture.inputs import Input, Job, Selection, is_done
 from dstl_cli.picture.model import ImageInfo, Picture
 from dstl_cli.picture.read import read_picture
@@ -77,18 +78,19 @@ class FirstPage:
 
 @dataclass(frozen=True)
 class DenoisedFile:
-    """A written picture: what it is, how its first page was denoised, and what there is to say, each sentence once."""
+    """A written picture: what it is, how its first page with noise was denoised, what there is to say, each once."""
 
     info: ImageInfo
     first_page: FirstPage
     warnings: tuple[str, ...]
     seconds: float
     sigma_source: str  # "given", "estimated" or "shared"
-    unchanged: bool  # no noise was found
+    unchanged: bool  # there was no noise to remove
+    copied: bool  # ... and the file is that which was read, to the byte
 
     @property
     def sigma(self) -> float:
-        """One number for the noise removed: over the channels of the first page."""
+        """One number for the noise removed: over the channels of that page."""
         return root_mean_square(list(self.first_page.sigmas))
 
     def facts(self) -> dict[str, Any]:
@@ -215,11 +217,10 @@ class DenoiseRun:
         return self.noise if self.shared is None else self.shared.model_of(job.source, page)
 
     def stays(self, picture: Picture, job: Job) -> bool:
-        """Whether the file itself is the result where nothing is to be done."""
+        """Whether the file itself is the result where there is no noise to remove."""
         kept = picture.format if job.output is None else format_to_write(job.output).name
         plain = len(picture.specs) == 1 and not self.strip and self.jpeg_quality is None and self.crop is None
-        plain = plain and not FORMATS[kept].marks
-        return plain and self.noise is None and kept == picture.format
+        return plain and not FORMATS[kept].marks and kept == picture.format
 
     @property
     def summary(self) -> dict[str, int]:
@@ -252,7 +253,7 @@ class PictureWork:
         self._refused: DstlError | None = None
         self._warnings: list[str] = []
         self._first: DenoiseRecord | None = None
-        self._unchanged = run.noise is None  # as long as no page has noise
+        self._unchanged, self._copied = True, False  # as long as no page has noise; the file as it was
         self._files = ExitStack()  # closed in reverse: the main output appears last, as the sign that all is done
         self._writers: list[Writer] = []
         self._waiting: list[Callable[[], None]] = []  # rows that the writers do not have yet
@@ -331,14 +332,18 @@ class PictureWork:
         compare = self._opened(_derived(result, "comparison", 3), job.compare) if job.compare else None
         for index in range(len(picture.specs)):
             source, plan = self._surveyed(picture, index)
-            if plan.transform is None and not (job.residual or job.compare) and run.stays(picture, job):
+            self._copied = plan.transform is None and run.stays(picture, job)
+            if self._copied:
                 main.copy()
-                continue
-            self._warnings += plan.warnings
+                if residual is None and compare is None:
+                    continue
+            else:
+                self._warnings += plan.warnings
             for box, rows in self._denoised_rows(source, plan, index):
                 noisy, alpha = source.part(box) if residual or compare or picture.has_alpha else (rows, None)
                 self._hand_over()
-                self._waiting.append(partial(main.add_rows, rows, alpha))
+                if not self._copied:
+                    self._waiting.append(partial(main.add_rows, rows, alpha))
                 if residual is not None:
                     self._waiting.append(partial(residual.add_rows, residual_picture(noisy, rows, source.depth)))
                 if compare is not None:
@@ -367,7 +372,8 @@ class PictureWork:
         if index == 0 and run.save_transform is not None and plan.transform is None:
             kept = display_name(run.save_transform)
             raise DstlError(f"{self.name} has no noise to learn from and is not written; {kept} neither.")
-        self._first = self._first or DenoiseRecord.of(plan)
+        if self._first is None or (self._first.transform is None and plan.transform is not None):
+            self._first = DenoiseRecord.of(plan)
         self._unchanged = self._unchanged and plan.transform is None
         return source, plan
 
@@ -421,7 +427,8 @@ class PictureWork:
         source = "estimated" if run.noise_of(self.job, 0) is None else told
         page, said = self._first, tuple(dict.fromkeys(self._warnings))
         assert page is not None
-        self._finished = DenoisedFile(self._info, FirstPage.of(page), said, self.seconds, source, self._unchanged)
+        ends = source, self._unchanged, self._copied
+        self._finished = DenoisedFile(self._info, FirstPage.of(page), said, self.seconds, *ends)
         if run.save_transform is not None and page.transform is not None:
             facts = {"settings": page.settings, "sigma": self._finished.sigma, "images": 1, "source": "denoise"}
             kept = TransformFile(page.transform, facts, page.history)
@@ -498,6 +505,10 @@ def _losses(picture: Picture, job: Job, *, strip: bool, jpeg_quality: int | None
     entry = format_to_write(job.output) if job.output is not None else FORMATS[natural_format(picture)]
     lost = () if strip else lost_metadata(picture, entry)
     losses = [f"{job.output_name} cannot hold {what} of the input." for what in lost]
+    if strip and exif_orientation(picture.metadata.exif) > 1:
+        losses.append(
+            f"{job.output_name} is shown as it is stored; its EXIF data turned it upright, and --strip drops them."
+        )
     source = FORMATS[picture.format]
     bits = picture.specs[0].bits
     if bits is not None and entry.name != picture.format:

@@ -40,6 +40,11 @@ def noise_for(noise: "float | NoiseModel | NoiseFile | None", depth: Depth) -> f
     return noise.model
 
 
+def sigma_to_try(depth: Depth) -> str:
+    """The option for pictures whose noise was overlooked, in the units that it has for such pixels."""
+    return "--sigma 8" if depth.scaled else "--sigma X, in the units of the file,"
+
+
 def load_noise(path: Path) -> NoiseModel:
     """The model in a JSON file, as `to_json` tells it, or the `noise` of a plan."""
     return load_noise_file(path)[0]

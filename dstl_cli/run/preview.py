@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstl_cli.base.arrays import Bytes
+from dstl_cli.base.names import display_number
 from dstl_cli.base.progress import Progress
 from dstl_cli.denoising.pipeline import denoised_rows
 from dstl_cli.denoising.plan import Plan, Statistics
@@ -23,7 +24,7 @@ from dstl_cli.pixels.colour import root_mean_square
 from dstl_cli.pixels.planes import Box
 from dstl_cli.pixels.source import ArraySource, PixelSource, bands
 from dstl_cli.report.sheet import Tile, draw_sheet
-from dstl_cli.run.noise import NoiseFile, noise_for
+from dstl_cli.run.noise import NoiseFile, noise_for, sigma_to_try
 from dstl_cli.run.pages import PageSource
 
 Pixels = NDArray[Any]
@@ -76,19 +77,20 @@ def make_preview(
     that of `best` but for a grey level here and there, see `denoised_part`.
     """
     start = perf_counter()
-    picture = read_picture(path, name=name)
+    picture = replace(read_picture(path, name=name), allows_invalid=request.keep_invalid)
     if part is not None:
         check_part(picture, part.rows, part.columns)
     with refusals(name, "cannot be denoised"):
         source = PageSource(picture, 0)
-        seen = look_at(source, source.depth)
+        seen = look_at(source, source.depth, keep_invalid=request.keep_invalid)
         told = noise_for(noise, source.depth)
         found = noise_of(source, request, seen, source.depth, source.hints) if told is None else (told, ())
         model, warnings = found
         box = part or telling_box(block_means(source), source.shape, (seen.smallest, seen.largest))
         plans, parts = _denoised(source, model, variants(request), box, seen, progress)
     if plans[0].transform is None:
-        raise DstlError(f"{name} has no noise to remove, so there is nothing to compare; --sigma 8 removes some.")
+        try_this = sigma_to_try(source.depth)
+        raise DstlError(f"{name} has no noise to remove, so there is nothing to compare; {try_this} removes some.")
     noisy = source.window(box)
     limits = shown_range(noisy)
     orientation = exif_orientation(picture.metadata.exif)
@@ -97,7 +99,7 @@ def make_preview(
         return upright(to_bytes(pixels, limits), orientation)
 
     middle = plans[STRENGTHS.index(1.0)]
-    white = f"sigma {root_mean_square(list(middle.sigmas)):.3g}" if middle.noise.kind == "white" else ""
+    white = f"sigma {display_number(root_mean_square(list(middle.sigmas)))}" if middle.noise.kind == "white" else ""
     about_noise = white or middle.noise_as_told.describe()
     tiles: list[Tile | None] = [Tile("noisy", about_noise, shown(noisy))]
     for variant, plan, pixels in zip(variants(request), plans, parts, strict=True):
@@ -194,13 +196,17 @@ def shown_range(pixels: Pixels) -> tuple[float, float]:
     """What is shown as black and as white: 0 and 255 for bytes; else where nearly all values of these pixels lie."""
     if pixels.dtype == np.uint8:
         return 0.0, 255.0
-    low, high = (float(value) for value in np.quantile(pixels, (SHOWN_SHARE, 1 - SHOWN_SHARE)))
+    told = pixels[np.isfinite(pixels)]
+    if not told.size:
+        return 0.0, 1.0
+    low, high = (float(value) for value in np.quantile(told, (SHOWN_SHARE, 1 - SHOWN_SHARE)))
     return (low, high) if high > low else (low, low + 1.0)
 
 
 def to_bytes(pixels: Pixels, limits: tuple[float, float]) -> Bytes:
-    """Pixels of any depth as bytes: from black to white between the limits."""
-    scaled = (pixels.astype(np.float64) - limits[0]) * (255.0 / (limits[1] - limits[0]))
+    """Pixels of any depth as bytes: from black to white between the limits; what is no finite number is black."""
+    told = np.where(np.isfinite(pixels), pixels, limits[0])
+    scaled = (told.astype(np.float64) - limits[0]) * (255.0 / (limits[1] - limits[0]))
     return np.asarray(np.rint(np.clip(scaled, 0, 255)), np.uint8)
 
 
@@ -215,7 +221,7 @@ def upright(pixels: Bytes, orientation: int) -> Bytes:
 
 
 def block_means(source: PixelSource) -> Floats:
-    """A grey picture of the means over small blocks; pixels that fill no block are left out."""
+    """A grey picture of the means over small blocks, NaN where a pixel is; pixels that fill no block are left out."""
     height, width = (side // BLOCK * BLOCK for side in source.shape[:2])
     means = np.empty((height // BLOCK, width // BLOCK))
     done = 0
@@ -224,6 +230,8 @@ def block_means(source: PixelSource) -> Floats:
         if until == done or not width:
             continue
         pixels: Pixels = source.window(Box(done, 0, until, width))
+        if pixels.dtype.kind == "f":
+            pixels = np.where(np.isfinite(pixels), pixels, np.nan)
         blocks = pixels.reshape((until - done) // BLOCK, BLOCK, width // BLOCK, -1)
         means[done // BLOCK : until // BLOCK] = blocks.mean(axis=(1, 3), dtype=np.float64)
         done = until
@@ -261,7 +269,9 @@ def _judged(levels: Floats, deviations: Floats, limits: tuple[float, float]) -> 
     margin = EXTREME * (limits[1] - limits[0])
     usable = (levels >= limits[0] + margin) & (levels <= limits[1] - margin)
     if not usable.any():
-        usable = np.ones_like(usable)
+        usable = np.isfinite(levels)
+    if not usable.any():
+        return np.zeros(levels.shape), np.zeros(levels.shape)
     floor = float(np.quantile(deviations[usable], FLATTEST))
     flat = usable & (deviations <= FLAT * floor)
     detailed = usable & (deviations > DETAILED * floor)

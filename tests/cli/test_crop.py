@@ -154,6 +154,15 @@ def test_a_picture_without_noise_gives_its_cropped_pixels(tmp_path: Path) -> Non
     np.testing.assert_array_equal(iio.imread(part), pixels[4:14, 3:23])
 
 
+def test_a_part_that_a_turned_picture_does_not_hold(tmp_path: Path) -> None:
+    """As it is seen it would be held."""
+    exif = Image.Exif()
+    exif[0x112] = 6
+    Image.fromarray(scene((40, 60))).save(tmp_path / "a.jpg", exif=exif)
+    done = run("denoise", tmp_path / "a.jpg", "--crop", "0,30,20,20")
+    refused(done, 1, "60 x 40 pixels as they are stored, before its EXIF data turn it,")
+
+
 @pytest.mark.parametrize("text", ["", "1,2,3", "1,2,3,4,5", "a,b,c,d", "-1,0,5,5", "0,0,0,5", "0,0,5,0", "1.5,0,5,5"])
 def test_a_malformed_part_is_a_wrong_usage(text: str, tmp_path: Path) -> None:
     refused(run("denoise", tmp_path / "missing.png", f"--crop={text}"), 2, "--crop takes X,Y,W,H")

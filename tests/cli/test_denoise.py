@@ -10,6 +10,7 @@ from pathlib import Path
 import imageio.v3 as iio
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 from running import Outcome, command, environment, refused, run, run_process, scene
 
@@ -863,3 +864,73 @@ def test_a_picture_without_noise_is_copied_and_counted_apart(suffix: str, tmp_pa
     assert report["summary"] == {"done": 0, "unchanged": 1, "failed": 0, "resumed": 0, "skipped": 0}
     assert report["files"][0]["unchanged"] is True
     np.testing.assert_array_equal(iio.imread(tmp_path / "b.png"), iio.imread(clean))
+
+
+def test_what_lies_beside_a_copy_does_not_keep_it_from_being_one(tmp_path: Path) -> None:
+    clean, out = tmp_path / "clean.jpg", tmp_path / "out.jpg"
+    Image.fromarray(np.tile(np.linspace(0, 255, 96).astype(np.uint8), (80, 1))).save(clean)
+    beside = ("--residual", tmp_path / "r.png", "--compare", tmp_path / "c.png")
+    done = run("denoise", clean, "-o", out, *beside, "--quality", "fast")
+    assert "no noise found: copied unchanged" in done.text
+    assert out.read_bytes() == clean.read_bytes()
+    assert set(np.unique(iio.imread(tmp_path / "r.png"))) == {128}
+    assert iio.imread(tmp_path / "c.png").shape == (80, 3 * 96)
+
+
+def test_sigma_zero_copies_a_jpeg_and_does_not_count_as_denoised(tmp_path: Path) -> None:
+    noisy, out = tmp_path / "noisy.jpg", tmp_path / "out.jpg"
+    Image.fromarray(scene((80, 96, 3))).save(noisy, quality=75)
+    done = run("denoise", noisy, "-o", out, "--sigma", 0)
+    assert "(sigma 0 given: copied unchanged, " in done.text
+    assert out.read_bytes() == noisy.read_bytes()
+    report = run("denoise", noisy, "-o", out, "--sigma", 0, "--force", "--json").report
+    assert (report["summary"]["done"], report["summary"]["unchanged"]) == (0, 1)
+
+
+@pytest.mark.parametrize("options", [("--strip",), ("--jpeg-quality", "50"), ("--crop", "8,8,40,40")], ids=str)
+def test_what_is_written_anew_is_not_called_a_copy(options: tuple[str, ...], tmp_path: Path) -> None:
+    clean = tmp_path / "clean.jpg"
+    Image.fromarray(np.tile(np.linspace(0, 255, 96).astype(np.uint8), (80, 1))).save(clean)
+    done = run("denoise", clean, *options, "--quality", "fast")
+    assert "no noise found: nothing removed" in done.text
+    assert "copied" not in done.text
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_turned_picture_that_loses_its_exif_data_is_told(orientation: int, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    Image.fromarray(scene((48, 64, 3))).save(tmp_path / "a.jpg", exif=exif)
+    assert run("denoise", tmp_path / "a.jpg", "--sigma", 20, "--quality", "fast").sentences == []
+    told = run("denoise", tmp_path / "a.jpg", "--sigma", 20, "--quality", "fast", "--force", "--strip").sentences
+    assert len(told) == (orientation > 1)
+    assert all("its EXIF data turned it upright" in line for line in told)
+
+
+def test_strengths_are_told_beside_the_noise_that_they_change(tmp_path: Path) -> None:
+    Image.fromarray(scene((48, 64, 3))).save(tmp_path / "a.png")
+    options = ("--sigma", 20, "--quality", "fast", "--force")
+    plain = run("denoise", tmp_path / "a.png", *options).text
+    assert "(sigma 20 given, " in plain
+    assert " at strength" not in plain
+    half = run("denoise", tmp_path / "a.png", *options, "--strength", 0.5).text
+    assert "(sigma 10 given at strength 0.5, " in half
+    both = run("denoise", tmp_path / "a.png", *options, "--strength", 0.5, "--chroma-strength", 1.5).text
+    assert " given at strength 0.5 and chroma strength 1.5, " in both
+
+
+def test_the_sigma_to_try_is_in_the_units_of_the_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.full((64, 64), 0.5, np.float32))
+    in_words = "--sigma X, in the units of the file,"
+    assert f"copied unchanged; {in_words} would remove" in run("denoise", tmp_path / "a.npy").text
+    refused(run("denoise", tmp_path / "a.npy", "--preview", tmp_path / "s.png"), 1, in_words)
+
+
+def test_the_noise_of_a_later_page_is_told_where_the_first_has_none(tmp_path: Path) -> None:
+    flat = np.full((80, 96), 100, np.uint8)
+    tifffile.imwrite(tmp_path / "pages.tif", np.stack([flat, scene((80, 96)), flat]), photometric="minisblack")
+    record = run("denoise", tmp_path / "pages.tif", "--quality", "fast", "--json").report["files"][0]
+    assert record["unchanged"] is False
+    assert record["sigma"] == pytest.approx(20, rel=0.2)
+    assert record["transform"] is not None
+    assert "(sigma 0 " not in run("denoise", tmp_path / "pages.tif", "--quality", "fast", "--force").text

@@ -214,6 +214,22 @@ def test_warnings_of_the_estimate_are_told(tmp_path: Path) -> None:
     assert run("inspect", tmp_path / "dark.png", "--json").report["channels"][0]["warnings"]
 
 
+def test_warnings_are_those_of_denoise_and_not_one_a_channel(tmp_path: Path) -> None:
+    dark = np.clip(scene((120, 160, 3)).astype(int) - np.array([140, 150, 160]), 0, 255).astype(np.uint8)
+    Image.fromarray(dark).save(tmp_path / "dark.png")
+    channels = run("inspect", tmp_path / "dark.png", "--json").report["channels"]
+    assert len({text for channel in channels for text in channel["warnings"]}) == 3
+    (sentence,) = run("inspect", tmp_path / "dark.png").sentences
+    record = run("denoise", tmp_path / "dark.png", "--method", "dct", "--patch-size", 4, "--json").report["files"][0]
+    (warning,) = record["warnings"]
+    assert sentence.endswith(f"dark.png: {warning}")
+
+
+def test_the_numbers_of_channels_are_not_told_as_what_denoise_takes(tmp_path: Path) -> None:
+    Image.fromarray(scene((60, 80, 3))).save(tmp_path / "a.png")
+    assert "sigma: each channel's noise if it were white, on the 0-255 scale" in run("inspect", tmp_path / "a.png").text
+
+
 @pytest.mark.parametrize(
     "pixels", [scene(), scene((40, 50, 3)), scene().astype(np.float64) / 7, np.zeros((9, 9), np.uint8)]
 )
@@ -232,6 +248,17 @@ def test_the_histogram_counts_every_pixel() -> None:
         assert all(values.sum() == pixels.shape[0] * pixels.shape[1] for _, values in counts)
     _, [(_, values)] = histogram(scene())
     np.testing.assert_array_equal(values, np.bincount(scene().ravel(), minlength=256))
+
+
+def test_the_histogram_of_deep_numbers_covers_those_there_are() -> None:
+    pixels = 100 + 15 * scene().astype(np.uint16)
+    pixels[0, :2] = 100, 3925
+    edges, [(_, values)] = histogram(pixels)
+    assert edges[0] == 100
+    assert 3925 < edges[-1] <= 3925 + 256
+    assert values.sum() == pixels.size
+    np.testing.assert_array_equal(np.diff(edges), edges[1] - edges[0])
+    assert edges[1] - edges[0] == 15  # whole numbers, so that each bin has as many of them
 
 
 def test_channels_refuse_what_is_no_picture() -> None:

@@ -71,6 +71,22 @@ def test_small_pictures_are_shown_whole_or_within(shape: tuple[int, int]) -> Non
     assert 0 <= left < right <= shape[1]
 
 
+@pytest.mark.parametrize("quality", ["fast", "standard", "best"])
+def test_pixels_that_are_no_numbers_are_shown_black(quality: str, tmp_path: Path) -> None:
+    pixels = scene((90, 120)).astype(np.float32)
+    pixels[20:30, 40:60], pixels[5, 5] = np.nan, np.inf
+    np.save(tmp_path / "a.npy", pixels)
+    sheet = tmp_path / "sheet.png"
+    refused(run("denoise", tmp_path / "a.npy", "--preview", sheet), 1, "--nan keep")
+    done = run("denoise", tmp_path / "a.npy", "--preview", sheet, "--nan", "keep", "--quality", quality)
+    assert (done.code, done.sentences) == (0, [])
+    factor = enlargement(pixels.shape)
+    left, top = MARGIN + 40 * factor, MARGIN + 2 * LINE + 20 * factor
+    shown = iio.imread(sheet)[top : top + 10 * factor, left : left + 20 * factor]
+    assert (shown == 0).all()
+    assert iio.imread(sheet)[top, left - 1].min() > 0
+
+
 def test_block_means_are_those_of_the_pixels() -> None:
     pixels = scene((21, 34, 3))
     means = block_means(ArraySource(pixels))

@@ -199,6 +199,7 @@ def test_all_pictures_of_a_run_share_a_model(tmp_path: Path) -> None:
     assert (done.code, done.stderr) == (0, "")
     lines = done.text.splitlines()
     assert lines[0].startswith("Shared: white noise of 1")
+    assert "others" not in lines[0]
     assert "from 3 grey pictures, which agree well (spread" in lines[0]
     assert all("shared" in line for line in lines[1:4])
     report = shared_run(tmp_path / "in", tmp_path / "again", "--json").report
@@ -210,6 +211,15 @@ def test_all_pictures_of_a_run_share_a_model(tmp_path: Path) -> None:
     assert results(tmp_path / "again") == results(tmp_path / "out")
     run("profile", tmp_path / "in", "-o", tmp_path / "m.json")
     assert load_noise(tmp_path / "m.json").sigmas[0] == pytest.approx(sigma)
+
+
+def test_pictures_without_noise_that_share_that_of_others_are_told(tmp_path: Path) -> None:
+    saved(tmp_path / "in", a=14, b=15)
+    for name in ("x", "y"):
+        Image.fromarray(np.full(SIZE, 90, np.uint8)).save(tmp_path / "in" / f"{name}.png")
+    first = shared_run(tmp_path / "in", tmp_path / "out").text.splitlines()[0]
+    assert "from 2 grey pictures, which agree well (spread" in first
+    assert first.endswith("; no noise was found in 2 others, which get it too")
 
 
 def test_one_picture_shares_with_itself(tmp_path: Path) -> None:

@@ -264,7 +264,9 @@ def test_noise_may_be_given_as_a_model() -> None:
     as_model = survey(ArraySource(pixels), WhiteNoise((10.0,)), FAST)
     assert as_model.to_json() == survey(ArraySource(pixels), 10.0, FAST).to_json()
     for model in (SpectralNoise((own,) * 3), WhiteNoise((1.0, 2.0))):
-        with pytest.raises(ValueError, match=r"^The noise model is of \d channels; the picture has 1\.$"):
+        with pytest.raises(
+            ValueError, match=r"^The noise model is of \d channels, the picture has 1; make one of its kind\.$"
+        ):
             survey(ArraySource(pixels[..., 0]), model, FAST)
 
 

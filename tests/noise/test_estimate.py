@@ -321,3 +321,12 @@ class TestEdges:
         assert estimate_sigma(noisy * 1e308).sigma / 1e308 == pytest.approx(estimate_sigma(noisy).sigma)
         with pytest.raises(ValueError, match="too wide"):
             estimate_sigma((noisy - 0.5) * 1e308 * 3.4)
+
+
+@pytest.mark.parametrize(("kind", "option"), [("size", "--sigma"), ("saturation", "--strength"), ("scales", "--sigma")])
+def test_a_warning_says_what_to_try(kind: str, option: str) -> None:
+    wide = np.repeat(np.repeat(add_noise(np.full((60, 60), 125.0), 20, seed=0), 4, axis=0), 4, axis=1)
+    dark = np.clip(add_noise(np.full((90, 90), 5.0), 20, seed=0), *RANGE)
+    pictures = {"size": add_noise(np.full((9, 9), 125.0), 20, seed=0), "saturation": dark, "scales": wide}
+    found = {item.kind: item.sentence for item in estimate_sigma(pictures[kind], data_range=RANGE).warnings}
+    assert option in found[kind]

@@ -8,8 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstl_cli.errors import FileProblem
+from dstl_cli.measure.inspection import channel_statistics
 from dstl_cli.measure.paper_experiments import Curve, CurvePoint
-from dstl_cli.report.plots import magnitude_limits, plot_curves, plot_transform
+from dstl_cli.noise.model import SpectralChannel, SpectralNoise, WhiteNoise
+from dstl_cli.pixels.depth import Depth
+from dstl_cli.report.plots import (
+    draw_white_noise,
+    levels_known,
+    levels_of,
+    magnitude_limits,
+    plot_curves,
+    plot_transform,
+)
 from dstl_cli.transforms.files import TransformFile
 from dstl_cli.transforms.transform import Transform
 
@@ -40,6 +50,28 @@ def test_zeros_stand_apart_from_the_faintest_entries(tmp_path: Path) -> None:
         with Image.open(tmp_path / "t.png") as image:
             white.append(np.mean((np.asarray(image.convert("RGB")) == 255).all(axis=2)))
     assert white[0] > white[1] + 0.01
+
+
+@pytest.mark.parametrize("deviation", [0.0, 20.0])
+def test_bars_of_deviations_stand_on_zero(deviation: float) -> None:
+    from matplotlib.figure import Figure
+
+    axis = Figure().subplots()
+    pixels = np.clip(np.random.default_rng(0).normal(100, deviation, (64, 64, 3)), 0, 255).astype(np.uint8)
+    draw_white_noise(axis, channel_statistics(1, pixels))
+    low, high = axis.get_ylim()
+    assert low == 0
+    assert high > 1.1 * deviation
+
+
+def test_noise_is_drawn_over_the_levels_that_are_known() -> None:
+    deep = (100 + 15 * np.arange(256, dtype=np.uint16)).reshape(16, 16)
+    assert levels_of(deep, Depth.of(deep.dtype)) == pytest.approx((100 / 257, 3925 / 257))
+    assert levels_of(deep / 2.0, Depth.of(np.dtype(float))) == (50.0, 3925 / 2)
+    channel = SpectralChannel((0.1, 0.5), (9.0, 5.0), 0.0, (3.0, 20.0), (0.8, 1.2))
+    assert levels_known(SpectralNoise((channel,)), scaled=True) == (3.0, 20.0)
+    assert levels_known(SpectralNoise((channel,) * 3), scaled=False) == pytest.approx((3 / 3**0.5, 20 / 3**0.5))
+    assert levels_known(WhiteNoise((5.0,)), scaled=True) == (0.0, 255.0)
 
 
 def test_a_plot_is_complete_or_not_there(tmp_path: Path) -> None:
