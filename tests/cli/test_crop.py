@@ -90,8 +90,7 @@ def test_any_part_is_that_of_the_whole(whole: tuple[Path, Pixels], data: st.Data
 @pytest.mark.parametrize("quality", ["fast", pytest.param("best", marks=pytest.mark.slow)])
 def test_a_part_of_a_large_picture_takes_a_window_of_it(quality: str) -> None:
     pixels = scene((200, 2600)) if quality == "fast" else scene((100, 7000))
-    request = Request.named("best", train_patches=1600) if quality == "best" else Request.named(quality)
-    source, box = ArraySource(pixels), Box(20, 30, 60, 90)
+    request, source, box = Request.named(quality), ArraySource(pixels), Box(20, 30, 60, 90)
     plan = survey(source, 20.0, request)
     window = plan.window(box)
     assert window.shape[1] < pixels.shape[1]

@@ -178,7 +178,7 @@ def test_a_part_of_best_is_next_to_that_of_the_whole_picture(kind: str, sigma: f
     difference = np.abs(denoised_part(source, plan, part, request).astype(int) - whole)
     assert np.quantile(difference, 0.999) <= 1
     assert difference.max() <= 4
-    assert difference.mean() <= 0.1
+    assert difference.mean() <= 0.15
 
 
 def test_other_qualities_are_given_all_they_look_at() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from plans import make_plan, run_engine
 
+from dstl_cli.base.kernels.vectors import LANES
 from dstl_cli.base.threads import Execution
 from dstl_cli.denoising.grouped import (
     BEST,
@@ -348,10 +349,10 @@ def test_ridge_colours_is_the_definition(
 @pytest.mark.parametrize("side", [3, 4, 6, 9])
 def test_what_is_beside_patches_is_not_added(side: int) -> None:
     """Memory behind the last patch may hold anything."""
-    pitch = -(-(side**2) // kernels.LANES) * kernels.LANES
+    pitch = -(-(side**2) // LANES) * LANES
     patches = np.full((3, pitch), np.nan, np.float32)
     patches[:2, : side**2] = np.arange(side**2)
-    flat = np.zeros(20 * 20 + kernels.LANES, np.float32)
+    flat = np.zeros(20 * 20 + LANES, np.float32)
     corners = np.array([0, 5 * 20 + 11 - side], np.int32)
     kernels.scatter(patches, np.float32(2), 20, side, corners, flat)
     expected = np.zeros((20, 20))
@@ -359,6 +360,20 @@ def test_what_is_beside_patches_is_not_added(side: int) -> None:
         y, x = divmod(int(corner), 20)
         expected[y : y + side, x : x + side] += 2 * np.arange(side**2).reshape(side, side)
     np.testing.assert_array_equal(flat[:400].reshape(20, 20), expected)
+
+
+def test_colours_without_any_spread_have_axes() -> None:
+    """Where products are rounded, a moment may be a little below zero."""
+    moments, axes = np.diag([1e-5, -1e-12, 0.0]), np.zeros((3, 3))
+    kernels.principal_axes(moments, axes)
+    np.testing.assert_array_equal(axes, np.eye(3))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_flat_colours_stay_as_they_are(seed: int) -> None:
+    colour = np.random.default_rng(seed).integers(0, 256, 3)
+    flat = np.full((20, 21, 3), colour, np.uint8)
+    np.testing.assert_array_equal(denoise_pixels(flat, 20.0, Request.named("best", jobs=1)).pixels, flat)
 
 
 @pytest.mark.parametrize("seed", range(5))

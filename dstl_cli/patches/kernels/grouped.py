@@ -555,7 +555,7 @@ def principal_axes(moments, axes):
     for _ in range(TURNS):
         for p in range(2):
             for q in range(p + 1, 3):
-                if moments[p, q] ** 2 > 1e-24 * moments[p, p] * moments[q, q]:
+                if moments[p, q] ** 2 > 1e-24 * abs(moments[p, p] * moments[q, q]):  # rounded, they may be negative
                     ratio = (moments[q, q] - moments[p, p]) / (2 * moments[p, q])
                     tangent = 1 / (abs(ratio) + np.sqrt(ratio * ratio + 1))
                     tangent = -tangent if ratio < 0 else tangent
