@@ -1,6 +1,6 @@
 """A picture as it is read and written: what its pages look like, how to get at them, what its file said beside them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -103,7 +103,7 @@ class Picture:
     format: str = "array"
     premultiplied: bool = False
     allows_invalid: bool = False
-    original: Callable[[], bytes] | None = None  # the bytes of the file
+    original: Callable[[], Iterable[bytes]] | None = None  # the bytes of the file, some at a time
     decode_part: Callable[[int, slice, slice], Page] | None = None
     _last: dict[int, Page] = field(default_factory=dict, init=False)  # the page decoded last, by its number
 

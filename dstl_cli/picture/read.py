@@ -34,4 +34,4 @@ def read_picture(source: Place | bytes | None, *, name: str | None = None) -> Pi
         entry = recognise(opened.lead(LEAD), opened.name)
     with decoding(opened.name, "its headers make no sense"):
         picture: Picture = entry.load().read(opened)
-    return replace(picture, format=entry.name, original=opened.read)
+    return replace(picture, format=entry.name, original=opened.blocks)

@@ -22,6 +22,7 @@ from dstl_cli.picture.decoding.shared import Block
 from dstl_cli.picture.problems import damaged, truncated
 
 NARROW_BYTES = 2**20  # rows beyond this many bytes, of which only a part is looked at, are read one by one
+BLOCK_BYTES = 2**20  # copied at a time
 STREAM_BYTES = 2**30  # so much is taken from standard input
 MAX_PIXELS_VARIABLE = "DSTL_MAX_PIXELS"
 MAX_PIXELS = 500_000_000
@@ -52,6 +53,12 @@ class Source:
             return self.data
         with file_errors(self.name):
             return self.data.read_bytes()
+
+    def blocks(self) -> Iterator[bytes]:
+        """All the bytes, some at a time."""
+        with file_errors(self.name), self.open() as stream:
+            while block := stream.read(BLOCK_BYTES):
+                yield block
 
     def packed(self, pieces: Sequence[tuple[int, int]] | None = None) -> Block:
         """All the bytes for a decoder, or some pieces (offset, length) of them, one behind another."""

@@ -99,7 +99,7 @@ class Writer:
         assert self._picture.original is not None
         self._stream.seek(0)
         self._stream.truncate()
-        self._stream.write(self._picture.original())
+        self._stream.writelines(self._picture.original())
         self._added = len(self._picture.specs)
 
     def close(self) -> None:

@@ -117,6 +117,16 @@ def test_a_tiled_tiff_of_100_megapixels_takes_little_memory(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @needs_wait4
+def test_copying_a_file_takes_little_memory(tmp_path: Path) -> None:
+    """289 MB without noise."""
+    path, out = tmp_path / "x.npy", tmp_path / "out.npy"
+    np.lib.format.open_memmap(path, "w+", np.uint8, (17_000, 17_000)).flush()
+    assert peak_mebibytes("denoise", path, "-o", out, "--sigma", "0", "-q") < 250
+    assert out.stat().st_size == path.stat().st_size
+
+
+@pytest.mark.slow
+@needs_wait4
 def test_a_colour_jpeg_of_24_megapixels_takes_little_memory(tmp_path: Path) -> None:
     path, out = tmp_path / "x.jpg", tmp_path / "out.jpg"
     Image.fromarray(np.tile(scene((400, 600, 3), sigma=15), (10, 10, 1))).save(path, quality=90)
