@@ -87,7 +87,7 @@ def test_ctrl_c_leaves_no_half_file_and_resume_goes_on(folder: Path, tmp_path: P
     with subprocess.Popen(
         command(*asked), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), start_new_session=True
     ) as process:
-        wait_until(lambda: len(contents(tmp_path / "out")) > 50)
+        wait_until(lambda: len(list((tmp_path / "out").rglob("*"))) > 50)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does, the workers too
         began = time.monotonic()
         _, stderr = process.communicate(timeout=120)
