@@ -202,6 +202,8 @@ class GroupSettings:
             chosen = chosen | _COLOUR | {"guide_noise": COLOUR_GUIDE * chosen.get("guide_noise", cls.guide_noise)}
             if sigma <= LITTLE_NOISE:
                 chosen |= {"passes": chosen.get("passes", cls.passes) - 1, "group": 48}
+        elif not coarse:
+            chosen = chosen | _GREY
         if coarse:
             chosen = chosen | _COARSE
         if halvings:
@@ -219,6 +221,7 @@ _COLOUR = {  # colour gains less by more than it costs
     "near_radius": 9,
     "overshoot": 0.1,
 }
+_GREY = {"window_radius": 40, "matchings": 4, "size_steps": (1, -1, 0, 0)}  # which colour gains nothing by
 _COARSE = {"first_stride": 6, "passes": 3, "matchings": 2, "group": 48, "overshoot": 0.0}  # more gains next to nothing
 _CLOSE = {"window_radius": 28, "near_radius": 19}
 _BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: what differs from the defaults
