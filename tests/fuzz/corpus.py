@@ -121,7 +121,9 @@ def _folders() -> Iterator[tuple[str, bytes]]:
     from skimage import data
 
     grey = np.ascontiguousarray(data.camera()[100:124, 200:231])
-    for version, shards, packed in ((2, None, "auto"), (2, None, None), (3, None, None), (3, (1, 16, 16), "auto")):
+    kinds = ((2, None, "auto"), (2, None, None), (3, None, None), (3, (1, 16, 16), "auto"))
+    more = ((2, None, {"id": "bz2"}), (2, None, {"id": "lzma"}), (3, None, {"name": "gzip", "configuration": {}}))
+    for version, shards, packed in kinds + more:
         with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
             group = zarr.create_group(store=place, zarr_format=version)
             values = np.stack([grey] * 2)

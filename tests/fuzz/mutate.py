@@ -1,7 +1,10 @@
 """A seeded mutator: bytes change, and what would give that away (checksums, lengths, offsets) is made right again."""
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import random
 import re
 import struct
@@ -9,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 TELLING = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
@@ -166,13 +170,26 @@ def _in_zip(data: bytes, rng: random.Random) -> bytes:
     return stream.getvalue()
 
 
+@cache
+def bombs() -> tuple[bytes, ...]:
+    """Small files that unpack to 2 GiB: streams of zeros, one after the other, and a frame of zstd of unknown size."""
+    few, times = bytes(2**24), 2**7
+    block = (2**17 << 3 | 2).to_bytes(3, "little") + b"\0"
+    frame = b"\x28\xb5\x2f\xfd\x00\x38" + block * 2**14 + b"\x01\0\0"
+    return frame, *(pack(few) * times for pack in (gzip.compress, bz2.compress, lzma.compress))
+
+
 def _in_folder(data: bytes, rng: random.Random) -> bytes:
-    """A file of a packed folder changes: in JSON a value, in others anything."""
+    """A file of a packed folder changes: in JSON a value, in others anything; or a chunk unpacks to far too much."""
     stream = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as new:
         files = {name: old.read(name) for name in old.namelist()}
         told = [name for name, body in files.items() if body.startswith(b"{")]
-        for changed in rng.choices(told if rng.random() < 0.7 else list(files), k=rng.choice((1, 1, 2))):
+        packed = [name for name in files if name not in told]
+        bomb = bool(packed) and rng.random() < 0.1
+        if bomb:
+            files[rng.choice(packed)] = rng.choice(bombs())
+        for changed in rng.choices(told if rng.random() < 0.7 else list(files), k=0 if bomb else rng.choice((1, 1, 2))):
             in_json = changed in told and rng.random() < 0.9
             files[changed] = (_in_json if in_json else _few_steps)(files[changed], rng)
         for name, body in files.items():

@@ -23,9 +23,10 @@ from dstl_cli.base.depths import PIXEL_TYPES, in_words
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import DstlError
 from dstl_cli.picture.blocks import RecentBlocks, block_means, touching
+from dstl_cli.picture.formats import zarr_chunks
 from dstl_cli.picture.model import Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
-from dstl_cli.picture.problems import decoding, unsupported
-from dstl_cli.picture.source import Source
+from dstl_cli.picture.problems import BadPixels, damaged, decoding, unsupported
+from dstl_cli.picture.source import SMALL_BYTES, Source, max_pixels
 
 METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")  # the files that are not pixels
 FEW_CHUNKS, CHUNK_PIXELS = 1024, 256  # of a page: so many may be small; others have so many pixels on an average
@@ -35,7 +36,7 @@ MOST_PAGES = 1_000_000  # chunks that are not there cost a file nothing
 FRESH_SIDE = 1024  # of the chunks of pictures from other formats, and of the smallest level of theirs
 CODECS = frozenset(
     {
-        *("blosc", "bz2", "gzip", "lz4", "lzma", "packbits", "pcodec", "zlib", "zstd"),
+        *("blosc", "bz2", "gzip", "lz4", "lzma", "packbits", "zlib", "zstd"),
         *("astype", "bitround", "delta", "fixedscaleoffset", "quantize", "shuffle", "transpose"),
         *("adler32", "bytes", "crc32", "crc32c", "fletcher32", "jenkins_lookup3", "sharding_indexed"),
     }
@@ -61,15 +62,21 @@ def read(source: Source) -> Picture:
     if not any((root / mark).is_file() for mark in METADATA):
         raise unsupported(name, "is called Zarr and holds no Zarr array", "give the folder that holds the picture")
     with decoding(name, "its Zarr metadata make no sense"):
-        node = _zarr(f"{name} is a Zarr picture and").open(store=_regular_files(root), mode="r")
+        zarr = _zarr(f"{name} is a Zarr picture and")
+        store = _regular_files(root)
+        node = zarr.open(store=store, mode="r")
         levels, axes = _levels(name, root, node)
         arrays = [node[level] if level else node for level in levels]
         levels = tuple(str(array.path) for array in arrays)  # where they were found, whatever the metadata call it
-        for codec, level in (told for array in arrays for told in _codecs(array)):
+        for codec, settings in (step for array in arrays for step in zarr_chunks.steps(array.metadata)):
             if codec not in CODECS:
                 raise unsupported(name, f"is coded by {display_name(codec)}", "save it with blosc or zstd")
-            if codec == "blosc" and level not in range(10):  # the library would print about it
+            if codec == "blosc" and settings.get("clevel", 5) not in range(10):  # the library would print about it
                 raise unsupported(name, "is coded by blosc at a level that is none", "save it with one from 0 to 9")
+            if not zarr_chunks.types_are_numbers(settings):
+                raise unsupported(name, f"is coded by {codec} of no plain numbers", "save it with blosc or zstd")
+        zarr_chunks.bound(arrays[0])
+        store.most_bytes = zarr_chunks.most_bytes(arrays[0])
         spec, pages = _spec(name, arrays[0], axes)
         for large, small in pairwise(arrays):
             if _factors(large.shape, small.shape) is None:
@@ -83,6 +90,7 @@ def read(source: Source) -> Picture:
     source.check_size(spec.width, spec.height, 0)
     for array in arrays:
         _check_chunks(source, array, len(pages))
+    _check_bytes(source, arrays)
     reader = _Reader(arrays[0], spec, pages)
     whole = slice(0, spec.height), slice(0, spec.width)
     return Picture(
@@ -100,7 +108,7 @@ def _check_chunks(source: Source, array: Any, before: int) -> None:
     before: how many axes there are before those of a page.
     """
     source.check_size(math.prod(array.chunks), 1, 0)  # a chunk is decoded, and coded, whole
-    inner = math.prod(array.shards or array.chunks) // math.prod(array.chunks)
+    inner = zarr_chunks.chunks_in_shard(array)
     if inner > MOST_INNER:
         what = f"claims {inner} chunks in a shard, more than {MOST_INNER}"
         raise unsupported(source.name, what, "save it with smaller shards")
@@ -108,6 +116,14 @@ def _check_chunks(source: Source, array: Any, before: int) -> None:
     count = -(-height // high) * -(-width // wide)
     if count > max(FEW_CHUNKS, height * width // CHUNK_PIXELS):
         raise unsupported(source.name, f"has {count} chunks of {high} x {wide} pixels", "save it with larger chunks")
+
+
+def _check_bytes(source: Source, arrays: list[Any]) -> None:
+    """Refuse chunks that are far larger than the picture: each is unpacked whole, whatever is needed of it."""
+    widest = max(map(zarr_chunks.widest_number, arrays))
+    largest = max(math.prod(array.chunks) for array in arrays) * widest
+    if max_pixels() is None and largest > max(SMALL_BYTES, 4 * math.prod(arrays[0].shape) * widest):
+        raise damaged(source.name, "its chunks are far larger than its pages")
 
 
 def cropped_native(picture: Picture, rows: slice, columns: slice) -> None:
@@ -206,23 +222,35 @@ def _zarr(what: str = "A Zarr picture") -> Any:
 
 @cache
 def _files_class() -> Any:
-    """Zarr's store of files without those that one waits for (pipes) and that may not end (devices)."""
+    """Zarr's store of files without those that one waits for (pipes) and that may not end (devices).
+
+    With most_bytes it reads so many of a file, or of a piece of one, and refuses longer ones.
+    """
     plain = _zarr().storage.LocalStore
 
-    def checked(store: Any, key: str) -> None:
+    def checked(store: Any, key: str, within: Any = None) -> None:
         path = store.root / key
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise ValueError(f"{key} is not a regular file")
+        if store.most_bytes is None:
+            return
+        whole, piece = store.most_bytes
+        if within is None and path.is_file() and path.stat().st_size > whole:
+            raise BadPixels("a chunk of it is a file far larger than it holds")
+        if within is not None and getattr(within, "end", 0) - getattr(within, "start", 0) > piece:
+            raise BadPixels("a chunk of it takes more of a shard than it holds")
 
     class Files(plain):  # type: ignore[misc, valid-type]
-        async def get(self, key: str, *others: Any, **options: Any) -> Any:
-            checked(self, key)
-            return await super().get(key, *others, **options)
+        most_bytes: tuple[int, int] | None = None
+
+        async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
+            checked(self, key, byte_range)
+            return await super().get(key, prototype, byte_range)
 
         async def get_partial_values(self, prototype: Any, key_ranges: Any) -> Any:
             wanted = list(key_ranges)
-            for key, _ in wanted:
-                checked(self, key)
+            for key, within in wanted:
+                checked(self, key, within)
             return await super().get_partial_values(prototype, wanted)
 
     return Files
@@ -231,19 +259,6 @@ def _files_class() -> Any:
 def _regular_files(root: Path) -> Any:
     """The files of a folder, to be read."""
     return _files_class()(root, read_only=True)
-
-
-def _codecs(array: Any) -> Iterator[tuple[str, Any]]:
-    """What the chunks of an array are coded by, one in another too, and at which level blosc packs."""
-    told = array.metadata.to_dict()
-    waiting = [*told.get("codecs", ()), *(told.get("filters") or ()), told.get("compressor")]
-    while waiting:
-        codec = waiting.pop()
-        if codec is not None:
-            inner = codec.get("configuration", {})
-            waiting += [*inner.get("codecs", ()), *inner.get("index_codecs", ())]
-            name = str(codec.get("name", codec.get("id"))).removeprefix("numcodecs.")
-            yield name, inner.get("clevel", codec.get("clevel", 5))
 
 
 class _Reader:
