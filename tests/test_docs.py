@@ -39,7 +39,7 @@ def python_blocks(document: str) -> list[tuple[int, str]]:
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the sample pictures; whatever is registered is forgotten afterwards."""
-    shutil.copytree(PROJECT / "sample_images", tmp_path / "sample_images")
+    shutil.copytree(PROJECT / "sample_images", tmp_path / "sample_images", ignore=shutil.ignore_patterns("*_denoised*"))
     monkeypatch.chdir(tmp_path)
     for registry in (QUALITIES, METHODS, CANONICAL, FORMATS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))

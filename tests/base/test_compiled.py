@@ -326,6 +326,7 @@ print(scipy.linalg.norm([3, 4]))
 """
 
 
+@pytest.mark.slow
 def test_scipy_is_there_for_whoever_wants_it() -> None:
     """Numba looks for BLAS in scipy when its first kernel is loaded; ours need none, those of others find it."""
     environment = os.environ | {"PYTHONPATH": str(Path(dstl_cli.__file__).parents[1])}

@@ -110,8 +110,16 @@ def usual(quality: str, source: str) -> dict[str, Any]:
     return {} if learns or source != "adapted" else {"method": "procrustes"}
 
 
-@EVERY_QUALITY
-@pytest.mark.parametrize("source", SOURCES)
+def cases() -> list[Any]:
+    """Every quality with every source; that best learns, and how, is for the slow checks."""
+    every = [(quality, source) for quality in QUALITIES.names for source in SOURCES]
+    return [
+        pytest.param(*case, marks=pytest.mark.slow if case[0] == "best" and case[1] != "given" else ())
+        for case in every
+    ]
+
+
+@pytest.mark.parametrize(("quality", "source"), cases())
 def test_every_setting_is_refused_or_changes_pixels(quality: str, source: str) -> None:
     if not accepted(quality, source, usual(quality, source)):
         return  # fast adapts nothing

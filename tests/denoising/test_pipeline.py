@@ -46,7 +46,7 @@ LEARNT = {"method": "procrustes", "patch_size": 11}  # 8x8, the usual one of bes
 @pytest.mark.parametrize("side", [60, 128])
 @pytest.mark.parametrize(
     ("quality", "changes"),
-    [("fast", {}), ("standard", {}), ("best", {}), ("best", LEARNT), ("paper", {})],
+    [("fast", {}), ("standard", {}), ("best", {}), pytest.param("best", LEARNT, marks=pytest.mark.slow), ("paper", {})],
     ids=str,
 )
 def test_a_kept_transform_gives_the_same_pixels(
