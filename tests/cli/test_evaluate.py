@@ -621,3 +621,21 @@ def test_the_pictures_in_the_page_are_those_that_were_measured(pair: tuple[Path,
     for shown, path in ((first, pair[0]), (second, pair[1])):
         data = base64.b64decode(str(shown["src"]).partition(",")[2])
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(data))), np.asarray(Image.open(path)))
+
+
+def test_which_pictures_are_shown_depends_on_their_headers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker draws without knowing what became of the others."""
+    from dstl_cli.report import exhibits
+
+    for name in "abcde":
+        Image.fromarray(scene((60, 60), seed=ord(name))).save(tmp_path / f"{name}.png")
+    whole = (tmp_path / "b.png").read_bytes()
+    (tmp_path / "b.png").write_bytes(whole[:-80] + bytes(20) + whole[-60:])
+    monkeypatch.setattr(exhibits, "MOST_SAMPLES", 3 * exhibits.SHORTEST_SIDE**2)
+    done = run("evaluate", tmp_path, tmp_path, "--report", tmp_path / "r.html")
+    assert done.code == 1
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Only the first 2 are shown below" in text
+    assert [name for name in "abcde" if f'alt="{name}.png' in text] == ["a", "c"]
