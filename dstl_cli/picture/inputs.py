@@ -12,6 +12,7 @@ from pathlib import Path
 from dstl_cli.base.addresses import Address, Place, place_of, sizes_below, stays_below
 from dstl_cli.base.atomic import identities, remove_stale_temporaries
 from dstl_cli.base.names import display_name
+from dstl_cli.base.threads import in_order
 from dstl_cli.errors import DstlError, FileProblem, UsageProblem
 from dstl_cli.picture.formats import (
     FORMATS,
@@ -25,6 +26,7 @@ from dstl_cli.picture.formats import (
 )
 
 STANDARD_STREAM = "-"
+LOOKED_AT_TOGETHER = 16  # addresses
 
 
 def from_root(place: Place | None) -> Place | None:
@@ -364,8 +366,9 @@ def split_done(
     A file of a job to do that exists is an error, but for force, and for resume: then it is checked when it is written.
     """
     addresses = [path for job in jobs for path in job.targets if isinstance(path, Address)]
+    tiled = [path for path in addresses if is_written_in_tiles(path)]
     sizes = sizes_below(path for path in addresses if not is_written_in_tiles(path))
-    whole = {path for path in addresses if is_written_in_tiles(path) and is_there_in_tiles(path)}
+    whole = set(compress(tiled, in_order(is_there_in_tiles, tiled, LOOKED_AT_TOGETHER) if tiled else ()))
 
     def has_bytes(path: Place) -> bool:
         return path in whole or sizes.get(path, 0) > 0 if isinstance(path, Address) else _has_bytes(path)

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -629,12 +630,12 @@ def test_which_pictures_are_shown_depends_on_their_headers_alone(
     """A worker draws without knowing what became of the others."""
     from dstl_cli.report import exhibits
 
-    for name in "abcde":
-        Image.fromarray(scene((60, 60), seed=ord(name))).save(tmp_path / f"{name}.png")
-    whole = (tmp_path / "b.png").read_bytes()
-    (tmp_path / "b.png").write_bytes(whole[:-80] + bytes(20) + whole[-60:])
+    for folder, name in product(("clean", "other"), "abcde"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        side = 50 if (folder, name) == ("other", "b") else 60
+        Image.fromarray(scene((side, side), seed=ord(name))).save(tmp_path / folder / f"{name}.png")
     monkeypatch.setattr(exhibits, "MOST_SAMPLES", 3 * exhibits.SHORTEST_SIDE**2)
-    done = run("evaluate", tmp_path, tmp_path, "--report", tmp_path / "r.html")
+    done = run("evaluate", tmp_path / "clean", tmp_path / "other", "--report", tmp_path / "r.html")
     assert done.code == 1
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "Only the first 2 are shown below" in text

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tifffile
-from running import refused, run, scene
+from running import Outcome, refused, scene
+from running import run as run_with
 from zarr_folders import array_folder, ome_folder
 
 from dstl_cli.base.addresses import Address
@@ -25,6 +26,10 @@ fsspec = pytest.importorskip("fsspec")
 zarr = pytest.importorskip("zarr")
 FAST = ("--quality", "fast", "--sigma", "20", "-q")
 OUT = Address("memory://", "out/x.ome.zarr")
+
+
+def run(*arguments: str | Path | Address) -> Outcome:
+    return run_with(*map(str, arguments))
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +99,12 @@ def test_other_formats_in_and_out(tmp_path: Path) -> None:
 def test_what_makes_it_a_picture_comes_last(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     put = Address.put
-    monkeypatch.setattr(Address, "put", lambda self, *told, **how: (order.append(str(self)), put(self, *told, **how)))
+
+    def noted(self: Address, content: bytes, *, overwrite: bool) -> None:
+        order.append(str(self))
+        put(self, content, overwrite=overwrite)
+
+    monkeypatch.setattr(Address, "put", noted)
     assert run("denoise", "memory://in/x.ome.zarr", "-o", OUT, *FAST).code == 0
     names = [name.removeprefix(f"{OUT}/") for name in order]
     assert (names[0], names.count(".dstl-run")) == (".dstl-run", 1)
@@ -266,13 +276,19 @@ def test_a_picture_on_a_web_server_is_read(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     path = ome_folder(tmp_path / "x.ome.zarr", scene((70, 60)), version=2)
     shutil.rmtree(path / "labels")
+    sharded = zarr.create_array(
+        str(tmp_path / "shards.zarr"), shape=(512, 512), chunks=(16, 16), shards=(1024, 1024), dtype="u1"
+    )
+    sharded[:] = scene((512, 512))
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         name = f"http://127.0.0.1:{server.server_port}/x.ome.zarr"
         done = run("denoise", name, "-o", tmp_path / "y.ome.zarr", *FAST)
         assert (done.code, done.stderr) == (0, "")
-        refused(run("denoise", f"{name[:-9]}none.zarr", "-o", tmp_path / "z.tif", *FAST), 1, "holds no Zarr array")
+        refused(run("denoise", f"{name[:-10]}none.zarr", "-o", tmp_path / "z.tif", *FAST), 1, "holds no Zarr array")
+        shards = run("denoise", f"{name[:-10]}shards.zarr", "-o", tmp_path / "z.tif", *FAST)
+        refused(shards, 1, "is on a server that gives no parts of files; copy it here first")
     finally:
         server.shutdown()
         server.server_close()

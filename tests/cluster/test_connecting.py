@@ -137,9 +137,7 @@ def test_measuring_gives_the_rows_of_one_machine(folder: Path) -> None:
 def test_the_page_and_the_table_of_pairs_are_those_of_one_machine(folder: Path) -> None:
     """To the byte: nothing is timed."""
     assert run_process("denoise", folder / "in", "-o", folder / "out", *HOW).code == 0
-    broken = folder / "in" / "0000.png"
-    whole = broken.read_bytes()
-    broken.write_bytes(whole[:-80] + bytes(20) + whole[-60:])  # its headers are well
+    shutil.copy(folder / "in" / "0000.png", folder / "out" / "0001.png")  # one in grey, the other in colour
     made = []
     for name, more in (("alone", ()), ("there", ("--scheduler", "local:2"))):
         outputs = folder / f"{name}.html", folder / f"{name}.csv"

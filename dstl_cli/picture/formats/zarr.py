@@ -263,12 +263,23 @@ def _chunks_there(folder: "ZarrFolder", own: set[str]) -> list[str]:
     """The chunks that a run has left at an address. Objects that are not those of the picture to be are refused."""
     assert isinstance(folder.root, Address)
     names = folder.root.files(recursive=True) if folder.root.is_folder() else {}
+    arrays = [(level, folder.array(number)) for number, level in enumerate(folder.levels)]
     chunks = [name for name in names if name not in own]
     for name in chunks:
-        if not folder.has_chunk(name):
+        if not any(
+            is_below(level, name) and _is_chunk(array, name[len(level) :].strip("/")) for level, array in arrays
+        ):
             what = f"{folder.root} has {display_name(name)} in it, which this run does not write"
             raise FileProblem(f"{what}; delete it, or give another name.")
     return chunks
+
+
+def _is_chunk(array: Any, name: str) -> bool:
+    """Whether a file of this name in the folder of an array is one of its chunks, or shards."""
+    place = tuple(map(int, _NUMBERS.findall(name)))[-array.ndim :]
+    grid = [-(-side // step) for side, step in zip(array.shape, array.shards or array.chunks, strict=True)]
+    inside = len(place) == array.ndim and all(at < count for at, count in zip(place, grid, strict=True))
+    return inside and bool(name == array.metadata.encode_chunk_key(place))
 
 
 @dataclass(frozen=True)
@@ -286,25 +297,25 @@ class ZarrFolder:
 
     def unit(self, level: int) -> tuple[int, int]:
         """Height and width of what one writer has to itself: a shard, or else a chunk."""
-        array = self._array(level)
+        array = self.array(level)
         high, wide = (array.shards or array.chunks)[self.before : self.before + 2]
         return int(high), int(wide)
 
     def size(self, level: int) -> tuple[int, int]:
         """Height and width of a level."""
-        high, wide = self._array(level).shape[self.before : self.before + 2]
+        high, wide = self.array(level).shape[self.before : self.before + 2]
         return int(high), int(wide)
 
     def put(self, page: int, rows: slice, columns: slice, colour: Pixels, extra: Pixels | None) -> None:
         """Write a part of a page."""
-        array = self._array(0)
+        array = self.array(0)
         place = np.unravel_index(page, array.shape[: self.before]) if self.before else ()
         with _coding():
             array[(*map(int, place), rows, columns)] = join_alpha(colour, extra)
 
     def reduce(self, level: int, rows: slice, columns: slice) -> None:
         """Write a part of all pages of a level, from the level before."""
-        large, small = self._array(level - 1), self._array(level)
+        large, small = self.array(level - 1), self.array(level)
         factors = _factors(large.shape, small.shape)
         assert factors is not None
         for place in np.ndindex(*small.shape[: self.before]):
@@ -314,18 +325,8 @@ class ZarrFolder:
             with _coding():
                 small[here] = block_means(large[there], factors)
 
-    def has_chunk(self, name: str) -> bool:
-        """Whether a file of this name is a chunk, or a shard, of a level."""
-        for number, level in enumerate(self.levels):
-            array, below = self._array(number), name[len(level) :].strip("/")
-            place = tuple(map(int, _NUMBERS.findall(below)))[-array.ndim :]
-            grid = [-(-side // step) for side, step in zip(array.shape, array.shards or array.chunks, strict=True)]
-            inside = len(place) == array.ndim and all(at < count for at, count in zip(place, grid, strict=True))
-            if is_below(level, name) and inside and below == array.metadata.encode_chunk_key(place):
-                return True
-        return False
-
-    def _array(self, level: int) -> Any:
+    def array(self, level: int) -> Any:
+        """A level as an array of zarr."""
         path = self.levels[level]
         if isinstance(self.root, Path):
             return zarr_package().open_array(store=str(self.root / path), mode="r+")

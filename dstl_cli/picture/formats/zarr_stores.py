@@ -15,7 +15,7 @@ from dstl_cli.errors import DstlError, FileProblem
 from dstl_cli.picture.problems import BadPixels
 from dstl_cli.picture.source import SMALL_BYTES
 
-METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")  # the files that are not pixels
+METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs", ".zmetadata")  # the files that are not pixels
 MOST_COPIED = 2**30  # bytes of an object beside the pixels, which is in memory whole
 
 
