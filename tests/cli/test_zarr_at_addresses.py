@@ -137,6 +137,8 @@ def test_a_run_that_ends_early_leaves_no_picture_and_the_same_command_goes_on(
     (OUT / "s0/c/0/0").put(b"what a run with other settings left", overwrite=True)
     assert run("denoise", "memory://in/x.ome.zarr", "-o", OUT, *FAST).code == 0
     assert objects(OUT) == contents(local / "alone.ome.zarr")
+    assert run("denoise", "memory://in/x.ome.zarr", *FAST).code == 0
+    assert objects(Address("memory://", "in/x_denoised.ome.zarr")) == objects(OUT)
 
 
 def test_of_two_runs_the_later_one_completes_the_picture(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
