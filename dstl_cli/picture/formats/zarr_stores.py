@@ -136,78 +136,86 @@ def _files_class() -> Any:
     return Files
 
 
+class _Objects:
+    """What a store of the objects below an address does."""
+
+    supports_writes = supports_deletes = supports_listing = True
+    supports_partial_writes = False
+    most_bytes: tuple[int, int] | None = None
+    root: Address
+    metadata: MutableMapping[str, bytes] | None  # None: only read
+    same: bool
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Objects) and (self.root, self.metadata is None) == (
+            other.root,
+            other.metadata is None,
+        )
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
+        if self.metadata is not None and _is_metadata(key):
+            content = self.metadata.get(key)
+        else:
+            limits = (SMALL_BYTES, SMALL_BYTES) if _is_metadata(key) else self.most_bytes
+            content = await asyncio.to_thread(_within_limits, self.root / key, byte_range, limits)
+        return None if content is None else prototype.buffer.from_bytes(content)
+
+    async def get_partial_values(self, prototype: Any, key_ranges: Any) -> Any:
+        return await asyncio.gather(*(self.get(key, prototype, within) for key, within in key_ranges))
+
+    async def exists(self, key: str) -> bool:
+        if self.metadata is not None and _is_metadata(key):
+            return key in self.metadata
+        return await asyncio.to_thread(is_file, self.root / key)
+
+    async def set(self, key: str, value: Any, byte_range: Any = None) -> None:
+        assert self.metadata is not None
+        if _is_metadata(key):
+            self.metadata[key] = value.to_bytes()
+        else:
+            await asyncio.to_thread(put, self.root / key, value.to_bytes(), same=self.same)
+
+    async def set_partial_values(self, values: Any) -> None:
+        raise NotImplementedError
+
+    async def delete(self, key: str) -> None:
+        assert self.metadata is not None
+        if _is_metadata(key):
+            self.metadata.pop(key, None)
+        else:
+            await asyncio.to_thread(put, self.root / key, None, same=self.same)
+
+    async def list(self) -> AsyncIterator[str]:
+        for key in [*(self.metadata or ())]:
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        async for key in self.list():
+            if key.startswith(prefix):
+                yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        folder = prefix.strip("/")
+        below = [key[len(folder) :].strip("/") for key in (self.metadata or ()) if is_below(folder, key)]
+        for name in dict.fromkeys(key.partition("/")[0] for key in below):
+            yield name
+
+
 @cache
 def _objects_class() -> Any:
-    """A store of the objects below an address."""
+    """Zarr's kind of store of the objects below an address."""
     zarr_package()
     from zarr.abc.store import Store
 
-    class Objects(Store):  # type: ignore[misc]
-        supports_writes = supports_deletes = supports_listing = True
-        supports_partial_writes = False
-        most_bytes: tuple[int, int] | None = None
-
+    class Objects(_Objects, Store):  # type: ignore[misc]
         def __init__(
             self, root: Address, metadata: MutableMapping[str, bytes] | None = None, same: bool = False
         ) -> None:
             super().__init__(read_only=metadata is None)
             self.root, self.metadata, self.same = root, metadata, same
-
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, Objects) and (self.root, self.read_only) == (other.root, other.read_only)
-
-        def __str__(self) -> str:
-            return str(self.root)
-
-        async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
-            if self.metadata is not None and _is_metadata(key):
-                content = self.metadata.get(key)
-            else:
-                limits = (SMALL_BYTES, SMALL_BYTES) if _is_metadata(key) else self.most_bytes
-                content = await asyncio.to_thread(_within_limits, self.root / key, byte_range, limits)
-            return None if content is None else prototype.buffer.from_bytes(content)
-
-        async def get_partial_values(self, prototype: Any, key_ranges: Any) -> Any:
-            return await asyncio.gather(*(self.get(key, prototype, within) for key, within in key_ranges))
-
-        async def exists(self, key: str) -> bool:
-            if self.metadata is not None and _is_metadata(key):
-                return key in self.metadata
-            return await asyncio.to_thread(is_file, self.root / key)
-
-        async def set(self, key: str, value: Any, byte_range: Any = None) -> None:
-            self._check_writable()
-            assert self.metadata is not None
-            if _is_metadata(key):
-                self.metadata[key] = value.to_bytes()
-            else:
-                await asyncio.to_thread(put, self.root / key, value.to_bytes(), same=self.same)
-
-        async def set_partial_values(self, values: Any) -> None:
-            raise NotImplementedError
-
-        async def delete(self, key: str) -> None:
-            self._check_writable()
-            assert self.metadata is not None
-            if _is_metadata(key):
-                self.metadata.pop(key, None)
-            else:
-                await asyncio.to_thread(put, self.root / key, None, same=self.same)
-
-        async def list(self) -> AsyncIterator[str]:
-            for key in [*(self.metadata or ())]:
-                yield key
-
-        async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-            async for key in self.list():
-                if key.startswith(prefix):
-                    yield key
-
-        async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-            folder = prefix.strip("/")
-            below = [key[len(folder) :].strip("/") for key in (self.metadata or ()) if is_below(folder, key)]
-            for name in dict.fromkeys(key.partition("/")[0] for key in below):
-                yield name
 
     return Objects
 
