@@ -66,7 +66,7 @@ class Address:
 
     def is_folder(self) -> bool:
         """Whether files are below it."""
-        if self.scheme in ("http://", "https://"):
+        if not self.lists_folders:
             return False
         with self._answers("looked at"):
             system, path = self._opened()
@@ -92,6 +92,42 @@ class Address:
         places = {name.strip("/").removeprefix(top).lstrip("/"): facts for name, facts in found.items()}
         return {place: int(places[place].get("size") or 0) for place in sorted(places) if place}
 
+    @property
+    def lists_folders(self) -> bool:
+        """Whether the store tells what is in its folders."""
+        return self.scheme not in ("http://", "https://")
+
+    def entries(self) -> dict[str, int | None]:
+        """The names of what is directly in a folder, in their order, with the sizes of files; None for folders."""
+        with self._answers("listed"):
+            system, path = self._opened()
+            system.invalidate_cache()
+            found = {
+                facts["name"].strip("/").rpartition("/")[2]: facts
+                for facts in system.ls(path, detail=True)
+                if facts["name"].strip("/") != path.strip("/")
+            }
+        sizes = {
+            name: None if facts["type"] == "directory" else int(facts.get("size") or 0) for name, facts in found.items()
+        }
+        return {name: sizes[name] for name in sorted(sizes) if name}
+
+    def part(self, start: int, end: int | None = None) -> bytes | None:
+        """The bytes from one place to another, or fewer where there are no more; None where there is no file.
+
+        A start below zero counts from the end of the file.
+        """
+        with self._answers("read"):
+            system, path = self._opened()
+            try:
+                content: bytes = system.cat_file(path, start=start, end=end)
+            except FileNotFoundError:
+                return None
+        wanted = -start if start < 0 else None if end is None else end - start
+        if wanted is not None and len(content) > wanted:
+            raise FileProblem(f"{self} is on a server that gives no parts of files; copy it here first.")
+        return content
+
     def read(self) -> bytes:
         """All the bytes."""
         with self._answers("read"):
@@ -107,6 +143,13 @@ class Address:
         with self._answers("written"):
             system, path = self._opened()
             system.pipe_file(path, content, mode="overwrite" if overwrite else "create")
+
+    def remove(self) -> None:
+        """Have no file there."""
+        with self._answers("removed"):
+            system, path = self._opened()
+            with suppress(FileNotFoundError, KeyError):
+                system.rm_file(path)
 
     def check_writable(self) -> None:
         """Refuse to write where a file may be seen half."""
@@ -153,6 +196,12 @@ def place_of(text: str) -> Place:
         )
     address = Address(found[1], found[2].strip("/") if found[1] != "file://" else found[2], found[3] or "")
     return Path(address.path) if found[1] == "file://" else address
+
+
+def stays_below(name: str) -> bool:
+    """Whether a name in a folder, which archives and stores take as it is, is that of a file below it."""
+    place = Path(name)
+    return not place.anchor and ".." not in place.parts
 
 
 @contextmanager

@@ -88,8 +88,6 @@ def evaluate(
         raise UsageProblem(f"--min-psnr takes a number of decibels, not {min_psnr:g}.")
     options.parse_names(ssim, "--ssim", SSIM_KINDS)
     _check_count(inputs, sigma, noise, noisy)
-    if scheduler is not None and report is not None:
-        raise UsageProblem("--report draws the pictures, which stay on the workers with --scheduler; leave one out.")
     part = options.parse_shard(shard)
     plan = noise_plan(sigma, noise, noisy, {**settings, "seed": seed}, repeats, jobs)
     from dstl_cli.measure.trials import Measures

@@ -5,23 +5,28 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import compress
 from pathlib import Path
 
-from dstl_cli.base.addresses import Address, Place, place_of, sizes_below
+from dstl_cli.base.addresses import Address, Place, place_of, sizes_below, stays_below
 from dstl_cli.base.atomic import identities, remove_stale_temporaries
 from dstl_cli.base.names import display_name
+from dstl_cli.base.threads import in_order
 from dstl_cli.errors import DstlError, FileProblem, UsageProblem
 from dstl_cli.picture.formats import (
     FORMATS,
     format_of_folder,
     format_of_suffix,
     holds_pictures,
+    is_there_in_tiles,
     is_written_in_tiles,
+    not_replaced,
     split_suffix,
 )
 
 STANDARD_STREAM = "-"
+LOOKED_AT_TOGETHER = 16  # addresses
 
 
 def from_root(place: Place | None) -> Place | None:
@@ -172,15 +177,10 @@ def _at_address(
     address: Address, recursive: bool, made_suffix: str, results: Sequence[Place], problems: list[tuple[str, str]]
 ) -> tuple[list[Input], list[Place], bool]:
     """The pictures at an address, the other files, and whether it is a folder."""
-    if is_written_in_tiles(address):
-        problems.append(
-            (str(address), f"{address} is Zarr, which is read from folders of this machine; copy it there.")
-        )
-        return [], [], False
     try:
-        if not address.is_folder():
+        if format_of_folder(address) or not address.is_folder():
             return [Input(address, Path(address.name))], [], False
-        files = address.files(recursive=recursive)
+        files = _listed(address, recursive)
     except FileProblem as error:
         problems.append((str(address), str(error)))
         return [], [], False
@@ -191,7 +191,7 @@ def _at_address(
         made = split_suffix(found.name)[0].endswith(made_suffix)
         if format_of_suffix(found) is None or made or any(place.holds(found) for place in own):
             others.append(found)
-        elif not _stays_below(name):
+        elif not stays_below(name):
             problems.append((str(found), f"{found} has a name that leads out of its folder; rename it."))
         elif not found.name.startswith("."):
             inputs.append(Input(found, Path(name), size))
@@ -200,10 +200,25 @@ def _at_address(
     return inputs, others, True
 
 
-def _stays_below(name: str) -> bool:
-    """Whether a name in a folder, which archives and stores take as it is, is that of a file below it."""
-    place = Path(name)
-    return not place.anchor and ".." not in place.parts
+def _listed(address: Address, recursive: bool) -> dict[str, int]:
+    """The files in a folder at an address and the folders that are one picture, with their sizes where they are known.
+
+    Both are in the order of their names.
+    """
+    found = address.files(recursive=True) if recursive else address.entries()
+
+    @cache
+    def picture_above(folder: str) -> str | None:
+        """The outermost picture that a folder is, or is in."""
+        above = picture_above(folder.rpartition("/")[0]) if folder else None
+        return above or (folder if is_written_in_tiles(address / folder) else None) if folder else None
+
+    sizes: dict[str, int] = {}
+    for name, size in found.items():
+        picture = picture_above(name if size is None else name.rpartition("/")[0])
+        if size is not None or picture is not None:
+            sizes[picture or name] = sizes.get(picture or name, 0) + (size or 0)
+    return {name: sizes[name] for name in sorted(sizes)}
 
 
 def _without_pictures(folder: Path, others: Sequence[Path], recursive: bool) -> str:
@@ -268,8 +283,6 @@ def plan_jobs(
     jobs = []
     for item in found.inputs:
         place = _output_of(item, output, into_folder, suffix)
-        if is_written_in_tiles(place) and isinstance(place, Address):
-            raise UsageProblem(f"{place} would be Zarr, which is written to folders of this machine; give one.")
         if is_written_in_tiles(place) and (residual or compare):
             useless = "--residual" if residual else "--compare"
             raise UsageProblem(f"{useless} is not written beside Zarr; leave it out, or give an --output in .tiff.")
@@ -335,7 +348,8 @@ def _check_collisions(jobs: Sequence[Job], others: Sequence[Path]) -> None:
 def _above(place: Place) -> set[object]:
     """The folders that a path is in, as `_identities` calls them: an input may be one of them."""
     if isinstance(place, Address):
-        return set()
+        parts = place.path.split("/")
+        return {_whole_name(replace(place, path="/".join(parts[:count]))) for count in range(1, len(parts))}
     return {os.path.normcase(folder) for folder in Path(os.path.realpath(place)).parents}
 
 
@@ -351,16 +365,21 @@ def split_done(
 
     A file of a job to do that exists is an error, but for force, and for resume: then it is checked when it is written.
     """
-    sizes = sizes_below(path for job in jobs for path in job.targets if isinstance(path, Address))
+    addresses = [path for job in jobs for path in job.targets if isinstance(path, Address)]
+    tiled = [path for path in addresses if is_written_in_tiles(path)]
+    sizes = sizes_below(path for path in addresses if not is_written_in_tiles(path))
+    whole = set(compress(tiled, in_order(is_there_in_tiles, tiled, LOOKED_AT_TOGETHER) if tiled else ()))
 
     def has_bytes(path: Place) -> bool:
-        return sizes.get(path, 0) > 0 if isinstance(path, Address) else _has_bytes(path)
+        return path in whole or sizes.get(path, 0) > 0 if isinstance(path, Address) else _has_bytes(path)
 
     done = [job for job in jobs if resume and is_done(job, others, has_bytes)]
     finished = set(map(id, done))
     todo = [job for job in jobs if id(job) not in finished]
     targets = [path for job in todo for path in job.targets if not resume] + [path for path in others if todo]
-    known = sizes.keys()
+    if force and whole:
+        raise UsageProblem(str(not_replaced(next(path for path in addresses if path in whole))))
+    known = sizes.keys() | whole
     present = [p for p in targets if not force and (p in known if isinstance(p, Address) else os.path.lexists(p))]
     if present:
         more = f" (and {len(present) - 1} more)" if len(present) > 1 else ""
@@ -372,7 +391,7 @@ def _has_bytes(path: Place) -> bool:
     """Whether a file is there and not empty, or a folder is, which is made at once."""
     with suppress(OSError, ValueError):
         if isinstance(path, Address):
-            return bool(path.size())
+            return is_there_in_tiles(path) if is_written_in_tiles(path) else bool(path.size())
         return path.is_dir() or os.path.getsize(path) > 0
     return False
 

@@ -9,7 +9,6 @@ the check that a file is long enough for the size it claims.
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from dstl_cli.base.addresses import Place
 from dstl_cli.picture.formats import LEAD, format_of_folder, recognise
@@ -26,8 +25,8 @@ def read_picture(source: Place | bytes | None, *, name: str | None = None) -> Pi
     if source is None:
         name = name or "standard input"
         source = standard_input(partial(recognise, name=name), LEAD)
-    folder = format_of_folder(source) if isinstance(source, Path) else None
-    if folder is not None and isinstance(source, Path):
+    folder = None if isinstance(source, bytes) else format_of_folder(source)
+    if folder is not None and not isinstance(source, bytes):
         opened, entry = folder_source(source, name), folder
     else:
         opened = open_source(source, name)

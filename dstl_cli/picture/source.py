@@ -37,11 +37,15 @@ SMALL_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Source:
-    """The bytes of a picture file, on disk or in memory, and the name used in messages."""
+    """The bytes of a picture file, on disk or in memory, and the name used in messages.
+
+    folder: what is one picture, which has no bytes of its own.
+    """
 
     data: Path | bytes
     name: str
     size: int
+    folder: Place | None = None
 
     def open(self) -> BinaryIO:
         """A seekable stream over the bytes."""
@@ -163,9 +167,9 @@ def open_source(source: Place | bytes, name: str | None = None) -> Source:
     return Source(source, shown, size)
 
 
-def folder_source(folder: Path, name: str | None = None) -> Source:
-    """The Source of a folder that is one picture: it has a place and no bytes."""
-    return Source(folder, name or display_name(folder), 0)
+def folder_source(folder: Place, name: str | None = None) -> Source:
+    """The Source of a folder that is one picture."""
+    return Source(b"", name or display_name(folder), 0, folder)
 
 
 def standard_input(check: Callable[[bytes], object], lead: int) -> bytes:

@@ -24,7 +24,7 @@ from dstl_cli.base.addresses import Address, Place, whole_object
 from dstl_cli.base.atomic import atomic_folder, atomic_output, writing_errors
 from dstl_cli.base.names import display_name
 from dstl_cli.errors import FileProblem
-from dstl_cli.picture.formats import FORMATS, Format, format_to_write, split_suffix
+from dstl_cli.picture.formats import FORMATS, Format, format_to_write, is_there_in_tiles, not_replaced, split_suffix
 from dstl_cli.picture.model import Page, PageSpec, Picture, Pixels, cut
 from dstl_cli.picture.source import file_errors
 
@@ -158,15 +158,19 @@ def open_writer(
 
 @contextmanager
 def open_tiles(
-    picture: Picture, target: Path, *, strip: bool = False, overwrite: bool = True, resume: bool = False
+    picture: Picture, target: Place, *, strip: bool = False, overwrite: bool = True, resume: bool = False
 ) -> Iterator[Any]:
     """Lay out a folder for `picture` or one like it, whose pixels are then written tile by tile.
 
     What is given is what the format's `create` makes, such as `ZarrFolder`. Only a folder that is a picture is
-    overwritten; with `resume` one that is there must be what is written, to the byte.
+    overwritten, and at addresses none; with `resume` one that is there must be what is written, to the byte.
     """
     entry = format_to_write(target)
     check_format(picture, entry, strip=strip, suffix=split_suffix(target.name)[1])
+    if isinstance(target, Address):
+        with _tiles_at(picture, entry, target, strip, resume=resume) as folder:
+            yield folder
+        return
     if target.is_dir() and not any((target / mark).is_file() for mark in entry.marks):
         name = display_name(target)
         raise FileProblem(f"{name} is a folder that is no {entry.label} picture; give another name.")
@@ -178,6 +182,18 @@ def open_tiles(
             yield entry.load().create(picture, folder.absolute(), strip)
         if kept and not _are_same(target, folder):
             raise _not_this(target)
+
+
+@contextmanager
+def _tiles_at(picture: Picture, entry: Format, target: Address, strip: bool, *, resume: bool) -> Iterator[Any]:
+    """Lay out objects for a picture, which are one when the block ends without an error."""
+    target.check_writable()
+    there = is_there_in_tiles(target)
+    if there and not resume:
+        raise not_replaced(target)
+    native = picture.native if entry.name == picture.format else None
+    with entry.load().created_at(replace(picture, native=native), target, strip, same=there) as folder:
+        yield folder
 
 
 def write_picture(picture: Picture, target: Path | BinaryIO | None, **options: Any) -> None:

@@ -1,7 +1,9 @@
 """A run of `dstl evaluate`: which pictures are measured against which, the rows, and what the page shows of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -101,24 +103,28 @@ class Measured:
 
 @dataclass(frozen=True)
 class MeasureWork:
-    """One picture of an evaluation, under its name in the tables; see `Evaluation`."""
+    """One picture of an evaluation, under its name in the tables; see `Evaluation`.
+
+    shown: how many of its pages are, and how large.
+    """
 
     name: str
     item: Input
     other: Input | None
     plan: trials.NoisePlan | None
     measures: trials.Measures
+    shown: tuple[int, int] = (0, 0)
 
-    def attempt(self, shown: tuple[int, int] = (0, 0), progress: Progress | None = None) -> Measured | DstlError:
-        """What is measured, or why it is not; shown: how many pages are, and how large."""
+    def attempt(self, progress: Progress | None = None) -> Measured | DstlError:
+        """What is measured, or why it is not."""
         failure = "cannot be measured" if self.other is None else f"and {self.other.name} cannot be compared"
         try:
             with refusals(self.item.name, failure):
-                return self._measured(shown, progress)
+                return self._measured(progress)
         except DstlError as error:
             return error
 
-    def _measured(self, shown: tuple[int, int], progress: Progress | None) -> Measured:
+    def _measured(self, progress: Progress | None) -> Measured:
         """Measure the pages: all of them, or none counts."""
         item, other = self.item, self.other
         picture = read_picture(item.path, name=item.name)
@@ -130,11 +136,11 @@ class MeasureWork:
         for page in range(count):
             made.titles[self.name, page + 1] = title = self.name if count == 1 else f"{self.name}, page {page + 1}"
             exhibit = None
-            if page < shown[0]:
+            if page < self.shown[0]:
                 spec = picture.specs[page]
                 depth = Depth.of(spec.dtype, spec.bits)
                 clean = trials.with_white_at_255(picture.pages[page], self.measures.peak, depth=depth)
-                exhibit = Exhibit.of(title, clean, shown[1])
+                exhibit = Exhibit.of(title, clean, self.shown[1])
                 made.exhibits.append(exhibit)
             for measured in self._measurements(picture, partner, page, part_of(progress, page, count)):
                 made.rows.append(measured.row)
@@ -166,7 +172,7 @@ class Evaluation:
     """Goes through the pictures one by one and keeps the rows; a picture that fails does not stop the rest.
 
     plan: how the partners, or the clean pictures with noise, are denoised; None: the partners are compared as they are.
-    executor: who does the work, in any order, if not this process; it draws no pictures.
+    executor: who does the work, in any order, if not this process.
     """
 
     pairs: Sequence[Pair]
@@ -186,7 +192,9 @@ class Evaluation:
         if len(set(names)) < len(names):  # the places in their folders are not clear
             names = [item.name for item, _ in self.pairs]
         how = self.plan, self.measures
-        works = [MeasureWork(name, *pair, *how) for name, pair in zip(names, self.pairs, strict=True)]
+        shown = self._shown() if self.wants_pictures else [(0, 0)] * len(names)
+        told = zip(names, self.pairs, shown, strict=True)
+        works = [MeasureWork(name, *pair, *how, shown=pages) for name, pair, pages in told]
         ended: dict[int, Measured | DstlError] = {}
         measure = Evaluation.on_this_machine if self.executor is None else self.executor
         for work, end in measure(self, works, progress, describe):
@@ -200,14 +208,11 @@ class Evaluation:
         self, works: "Sequence[MeasureWork]", progress: Progress | None, describe: Callable[[str], None]
     ) -> "Iterator[tuple[MeasureWork, Measured | DstlError]]":
         """What is measured of each picture, one after the other."""
-        most, side = self._page_budget() if self.wants_pictures else (0, 0)
         for _, request in self.plan.configurations if self.plan is not None else ():
             trials.warm_up(request)
         for index, work in enumerate(works):
             describe(work.name)
-            end = work.attempt((most, side), part_of(progress, index, len(works)))
-            most -= 0 if isinstance(end, DstlError) else len(end.titles)
-            yield work, end
+            yield work, work.attempt(part_of(progress, index, len(works)))
 
     def _add(self, name: str, end: "Measured | DstlError") -> None:
         """Keep what is measured of a picture."""
@@ -219,17 +224,18 @@ class Evaluation:
         self.exhibits += end.exhibits
         self.colour = self.colour or end.colour
 
-    def _page_budget(self) -> tuple[int, int]:
-        """How many pictures the page can show, and how large."""
-        channels: list[int] = []
+    def _shown(self) -> list[tuple[int, int]]:
+        """How many pages of each picture are on the report, and how large: the first that fit, by the headers alone."""
+        channels: list[list[int]] = []
         for item, _ in self.pairs:
-            try:
+            channels.append([])  # what is wrong is reported when it is read
+            with suppress(DstlError):
                 info = read_picture(item.path).info if item.path is not None else None
-            except DstlError:
-                continue  # it is reported when it is read
-            channels += [3] if info is None else [info.channels] * info.pages
+                channels[-1] += [3] if info is None else [info.channels] * info.pages
         each = 1 if self.plan is None else len(self.plan.cases) * len(self.plan.configurations)
-        return page_budget(channels or [1], each)
+        most, side = page_budget([count for pages in channels for count in pages] or [1], each)
+        before = accumulate(map(len, channels), initial=0)
+        return [(min(len(pages), max(0, most - count)), side) for pages, count in zip(channels, before, strict=False)]
 
     @property
     def mode(self) -> str:

@@ -26,7 +26,7 @@ from dstl_cli.denoising.survey import Request, survey
 from dstl_cli.errors import DstlError, refusals
 from dstl_cli.noise.model import NoiseModel
 from dstl_cli.picture.crop import cropped
-from dstl_cli.picture.formats import FORMATS, format_to_write, is_written_in_tiles
+from dstl_cli.picture.formats import FORMATS, format_of_folder, format_to_write, is_written_in_tiles
 from dstl_cli.picture.formats.exif import exif_orientation
 from dstl_cli.picture.inputs import Input, Job, Selection, is_done
 from dstl_cli.picture.model import ImageInfo, Picture
@@ -353,7 +353,7 @@ class PictureWork:
     def _denoise_into_folder(self, picture: Picture, result: Picture) -> None:
         """Denoise every page tile by tile; whoever denoises a tile writes it."""
         job, run, crew = self.job, self.run, self._crew
-        assert isinstance(job.output, Path)  # addresses are refused before
+        assert job.output is not None
         opened = open_tiles(result, job.output, strip=run.strip, overwrite=run.force, resume=run.resume)
         folder = self._files.enter_context(opened)
         for index in range(len(picture.specs)):
@@ -487,11 +487,17 @@ def is_small(item: Input) -> bool:
 def is_large(item: Input) -> bool:
     """Whether a file has a page to be denoised in tiles on several workers: one that can be read in windows."""
     with suppress(DstlError, OSError):
-        if isinstance(item.path, Path) and (item.path.is_dir() or os.path.getsize(item.path) > LARGE_BYTES):
-            picture = read_picture(item.path)
+        path = item.path
+        if path is not None and (format_of_folder(path) or _is_long(path)):
+            picture = read_picture(path)
             most = max(spec.height * spec.width for spec in picture.specs)
             return picture.decode_part is not None and most >= LARGE_PIXELS
     return False
+
+
+def _is_long(path: Place) -> bool:
+    """Whether a file of this machine has enough bytes to be looked at."""
+    return isinstance(path, Path) and os.path.getsize(path) > LARGE_BYTES
 
 
 def _derived(picture: Picture, kind: str, times: int) -> Picture:

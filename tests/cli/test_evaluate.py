@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -621,3 +622,21 @@ def test_the_pictures_in_the_page_are_those_that_were_measured(pair: tuple[Path,
     for shown, path in ((first, pair[0]), (second, pair[1])):
         data = base64.b64decode(str(shown["src"]).partition(",")[2])
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(data))), np.asarray(Image.open(path)))
+
+
+def test_which_pictures_are_shown_depends_on_their_headers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker draws without knowing what became of the others."""
+    from dstl_cli.report import exhibits
+
+    for folder, name in product(("clean", "other"), "abcde"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        side = 50 if (folder, name) == ("other", "b") else 60
+        Image.fromarray(scene((side, side), seed=ord(name))).save(tmp_path / folder / f"{name}.png")
+    monkeypatch.setattr(exhibits, "MOST_SAMPLES", 3 * exhibits.SHORTEST_SIDE**2)
+    done = run("evaluate", tmp_path / "clean", tmp_path / "other", "--report", tmp_path / "r.html")
+    assert done.code == 1
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Only the first 2 are shown below" in text
+    assert [name for name in "abcde" if f'alt="{name}.png' in text] == ["a", "c"]

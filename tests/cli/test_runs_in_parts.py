@@ -113,8 +113,6 @@ def test_what_a_scheduler_cannot_do_is_refused_before_it_is_asked(folder: Path) 
     picture = folder / "in" / "0.png"
     for more in (("-o", "-"), ("--save-transform", folder / "t.npz"), ("--preview", folder / "s.png")):
         refused(run("denoise", picture, "--sigma", "20", *more, "--scheduler", "tcp://127.0.0.1:1"), 2, "--scheduler")
-    report = ("--report", folder / "r.html", "--scheduler", "tcp://127.0.0.1:1")
-    refused(run("evaluate", picture, "--sigma", "20", *report), 2, "--report")
 
 
 def test_without_the_extra_there_is_one_sentence(folder: Path) -> None:

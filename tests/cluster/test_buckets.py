@@ -7,17 +7,23 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto")
 pytest.importorskip("distributed")
+pytest.importorskip("zarr")
 
-from clusters import contents, wait_until, write_pictures
-from running import command, environment, refused, run_process
+import numpy as np
+from clusters import contents, scheduler_with_workers, wait_until, worker_processes, write_pictures
+from running import command, environment, refused, run, run_process, scene
+from zarr_folders import ome_folder
 
 from dstl_cli.base.addresses import Address
+from dstl_cli.run import files, large
+from dstl_cli.run.cluster import Cluster
 from dstl_cli.run.journal import last_words
 
 pytestmark = pytest.mark.slow
@@ -108,3 +114,63 @@ def test_what_is_not_there_is_one_sentence(folder: Path) -> None:
     refused(run_process("denoise", in_bucket, "-o", "s3://nowhere/x.png", "-q"), 1, "s3://nowhere/x.png")
     refused(run_process("denoise", in_bucket, "-o", in_bucket, "-q", "--force"), 2, "is an input")
     refused(run_process("train", "s3://pictures/in", "-o", "x.npz"), 2, "s3://pictures/in")
+
+
+def uploaded(folder: Path, name: str) -> str:
+    """A folder as objects in the bucket."""
+    for below, content in contents(folder).items():
+        Address("s3://", f"pictures/{name}/{below}").put(content, overwrite=False)
+    return f"s3://pictures/{name}"
+
+
+def test_a_zarr_picture_in_tiles_on_workers_of_which_one_dies(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In and out, and into a file of this machine."""
+    pixels = np.tile(scene((600, 600)).astype(np.uint16) * 200, (2, 2))
+    source = uploaded(ome_folder(tmp_path / "x.ome.zarr", pixels, chunk=128, shard=256), "slides/x.ome.zarr")
+    how = ("--quality", "fast", "--sigma", "20", "-q")
+    for name in ("x.ome.zarr", "x.tif"):
+        assert run("denoise", tmp_path / "x.ome.zarr", "-o", tmp_path / "alone" / name, *how).code == 0
+    monkeypatch.setattr(files, "LARGE_PIXELS", 600**2)
+    monkeypatch.setattr(large, "TILE_PIXELS", 512**2)
+    with scheduler_with_workers(tmp_path) as file:
+        killed, completed = list[int](), Cluster.completed
+
+        def watched(*given: Any) -> Any:
+            for found in completed(*given):
+                if not killed:
+                    killed.append(worker_processes(file)[0])
+                    os.kill(killed[0], signal.SIGKILL)
+                yield found
+
+        monkeypatch.setattr(Cluster, "completed", watched)
+        for target in ("s3://pictures/tiles/x.ome.zarr", tmp_path / "out" / "x.tif"):
+            done = run("denoise", source, "-o", target, *how, "--scheduler", file)
+            assert (done.code, done.stderr) == (0, "")
+    assert killed
+    assert objects("tiles/x.ome.zarr") == contents(tmp_path / "alone" / "x.ome.zarr")
+    assert contents(tmp_path / "out")["x.tif"] == (tmp_path / "alone" / "x.tif").read_bytes()
+
+
+def test_a_zarr_picture_whose_run_is_killed_is_none_until_it_is_complete(folder: Path, tmp_path: Path) -> None:
+    volume = np.stack([scene((350, 600), seed=seed) for seed in range(4)]).reshape(2, 2, 350, 600)
+    uploaded(ome_folder(tmp_path / "in" / "x.ome.zarr", volume, version=2, chunk=128), "volumes/x.ome.zarr")
+    how = ("--quality", "fast", "--sigma", "20")
+    assert run("denoise", tmp_path / "in", "-o", tmp_path / "alone", *how, "-q").code == 0
+    asked = ("denoise", "s3://pictures/volumes", "-o", "s3://pictures/made", *how, "--scheduler", "local:2")
+    out = Address("s3://", "pictures/made/x.ome.zarr")
+    with subprocess.Popen(
+        command(*asked), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(), start_new_session=True
+    ) as process:
+        wait_until(lambda: out.is_folder() and len(out.files(recursive=True)) >= 5)
+        os.killpg(process.pid, signal.SIGKILL)
+    there = objects("made/x.ome.zarr")
+    assert len(there) >= 5
+    assert not [name for name in there if name.rpartition("/")[2] in (".zgroup", ".zattrs", ".zarray")]
+    refused(run("denoise", str(out), "-o", tmp_path / "x.tif", *how, "-q"), 1, "holds no Zarr array")
+    again = run_process(*asked, "--json")
+    assert (again.code, again.stderr) == (0, "")
+    assert again.report["summary"]["done"] == 1
+    assert objects("made") == contents(tmp_path / "alone")
+    assert run(*asked[:-2], "--resume", "--json").report["summary"]["resumed"] == 1

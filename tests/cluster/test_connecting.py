@@ -22,6 +22,7 @@ from running import PACKAGE_FOLDER, command, environment, refused, run_process
 from dstl_cli.version import __version__
 
 pytestmark = pytest.mark.slow
+SECONDS = re.compile(r"(?<![\d.])\d+\.\d\d(?!\d)")  # all numbers with two digits after the point
 HOW = ("--quality", "fast", "--sigma", "20", "-q")
 
 
@@ -117,7 +118,11 @@ def test_a_terminal_shows_files_bytes_failures_and_the_time_left(folder: Path, a
 def test_measuring_gives_the_rows_of_one_machine(folder: Path) -> None:
     asked = ("evaluate", folder / "in", "--sigma", "10,25", "--quality", "fast", "--json")
     (folder / "in" / "broken.png").write_text("no picture")
-    alone, there = run_process(*asked), run_process(*asked, "--scheduler", "local:2")
+    alone = run_process(*asked, "--report", folder / "alone.html")
+    there = run_process(*asked, "--report", folder / "there.html", "--scheduler", "local:2")
+    pages = [(folder / name).read_text("utf-8") for name in ("alone.html", "there.html")]
+    assert SECONDS.sub("", pages[0]) == SECONDS.sub("", pages[1])
+    assert pages[0].count("data:image/png;base64,") > 13 * 7
     assert (alone.code, there.code) == (1, 1)
     assert [Path(error["image"]).name for error in there.report["errors"]] == ["broken.png"]
     rows = [[{**row, "seconds": None} for row in outcome.report["rows"]] for outcome in (alone, there)]
@@ -127,6 +132,20 @@ def test_measuring_gives_the_rows_of_one_machine(folder: Path) -> None:
     assert sorted(json.dumps({**row, "seconds": None}) for part in parts for row in part) == sorted(
         json.dumps(row) for row in rows[0]
     )
+
+
+def test_the_page_and_the_table_of_pairs_are_those_of_one_machine(folder: Path) -> None:
+    """To the byte: nothing is timed."""
+    assert run_process("denoise", folder / "in", "-o", folder / "out", *HOW).code == 0
+    shutil.copy(folder / "in" / "0000.png", folder / "out" / "0001.png")  # one in grey, the other in colour
+    made = []
+    for name, more in (("alone", ()), ("there", ("--scheduler", "local:2"))):
+        outputs = folder / f"{name}.html", folder / f"{name}.csv"
+        asked = ("evaluate", folder / "in", folder / "out", "--report", outputs[0], "--csv", outputs[1])
+        assert run_process(*asked, *more).code == 1
+        made.append([path.read_bytes() for path in outputs])
+    assert made[0] == made[1]
+    assert b"1 more could not be measured" in made[0][0]
 
 
 def test_what_is_wrong_with_a_picture_is_told_in_the_same_words(folder: Path) -> None:

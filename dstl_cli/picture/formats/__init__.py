@@ -10,6 +10,7 @@ A format is one entry here and one module beside it, imported when a file of it 
 A format whose pictures are folders has, instead of the last two,
 
     create(picture, folder, strip)                   lays out the folder; what it gives writes tiles, as `ZarrFolder`
+    created_at(picture, address, strip, same)        the same at an address, for a `with`, at whose end it is a picture
 
 `FORMATS.register` adds a further format from anywhere.
 """
@@ -167,10 +168,15 @@ def format_of_suffix(path: Place) -> Format | None:
 
 
 def format_of_folder(path: Place) -> Format | None:
-    """The format of a folder that is one picture, or that is called so; None for other folders, files and addresses."""
-    if isinstance(path, Address) or not os.path.isdir(path):
-        return None
+    """The format of a folder that is one picture, or that is called so; None for other folders and files.
+
+    At an address the name alone tells it.
+    """
     named = format_of_suffix(path)
+    if isinstance(path, Address):
+        return named if named is not None and named.marks else None
+    if not os.path.isdir(path):
+        return None
     folders = [entry for entry in FORMATS if entry.marks]
     return next((e for e in folders if e is named or any((path / mark).is_file() for mark in e.marks)), None)
 
@@ -184,6 +190,18 @@ def is_written_in_tiles(path: Place | None) -> bool:
     """Whether an output is a folder that is one picture."""
     entry = format_of_suffix(path) if path is not None else None
     return entry is not None and bool(entry.marks)
+
+
+def is_there_in_tiles(address: Address) -> bool:
+    """Whether a picture that is a folder is at an address, complete: what marks it comes last."""
+    entry = format_of_folder(address)
+    return entry is not None and any((address / mark).size() is not None for mark in entry.marks)
+
+
+def not_replaced(address: Address) -> FileProblem:
+    """The error for a picture at an address that is a folder and there already."""
+    remedy = "delete it first, or give another name"
+    return FileProblem(f"{address} exists, and no store replaces a whole Zarr picture in one step; {remedy}.")
 
 
 def format_to_write(path: Place) -> Format:

@@ -8,27 +8,42 @@ from any process, as long as one writer has all of a chunk, or of a shard. What 
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 
+from dstl_cli.base.addresses import Address, Place
 from dstl_cli.base.depths import PIXEL_TYPES, in_words
 from dstl_cli.base.names import display_name
-from dstl_cli.errors import DstlError
+from dstl_cli.base.threads import in_order
+from dstl_cli.errors import DstlError, FileProblem
 from dstl_cli.picture.blocks import RecentBlocks, block_means, touching
-from dstl_cli.picture.formats import zarr_chunks
+from dstl_cli.picture.formats import FORMATS, zarr_chunks
+from dstl_cli.picture.formats.zarr_stores import (
+    METADATA,
+    MOST_COPIED,
+    beside_pixels,
+    content_of,
+    is_below,
+    is_file,
+    joined,
+    put,
+    store_to_read,
+    store_to_write,
+    zarr_package,
+)
 from dstl_cli.picture.model import Page, PageSpec, Picture, Pixels, join_alpha, split_alpha
-from dstl_cli.picture.problems import BadPixels, damaged, decoding, unsupported
+from dstl_cli.picture.problems import damaged, decoding, unsupported
 from dstl_cli.picture.source import SMALL_BYTES, Source, max_pixels
 
-METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")  # the files that are not pixels
 FEW_CHUNKS, CHUNK_PIXELS = 1024, 256  # of a page: so many may be small; others have so many pixels on an average
 MOST_INNER = 65_536  # chunks of a shard, which has a list of all of them
 READ_SIDE = 512  # chunks that are smaller are read together
@@ -41,6 +56,9 @@ CODECS = frozenset(
         *("adler32", "bytes", "crc32", "crc32c", "fletcher32", "jenkins_lookup3", "sharding_indexed"),
     }
 )  # of numbers alone: others hold objects of Python, which may be programs, or are not kept well
+CLAIM = ".dstl-run"  # the object that tells which run writes the others
+REMOVED_TOGETHER = 16  # objects
+_NUMBERS = re.compile(r"\d{1,18}")
 TYPES_OF_AXES = {"t": "time", "c": "channel", "z": "space", "y": "space", "x": "space"}
 
 
@@ -50,20 +68,22 @@ class ZarrExtras(NamedTuple):
     before: how many axes there are before those of a page.
     """
 
-    root: Path
+    root: Place
     levels: tuple[str, ...]
     before: int
 
 
 def read(source: Source) -> Picture:
     """Read the metadata of a Zarr folder."""
-    name, root = source.name, source.data
-    assert isinstance(root, Path)
-    if not any((root / mark).is_file() for mark in METADATA):
+    name, root = source.name, source.folder
+    assert root is not None
+    if isinstance(root, Address) and "::" in root.rest:
+        raise unsupported(name, "is Zarr within an archive", "unpack it to a folder and give that")
+    if not any(is_file(root / mark) for mark in METADATA):
         raise unsupported(name, "is called Zarr and holds no Zarr array", "give the folder that holds the picture")
     with decoding(name, "its Zarr metadata make no sense"):
-        zarr = _zarr(f"{name} is a Zarr picture and")
-        store = _regular_files(root)
+        zarr = zarr_package(f"{name} is a Zarr picture and")
+        store = store_to_read(root)
         node = zarr.open(store=store, mode="r")
         levels, axes = _levels(name, root, node)
         arrays = [node[level] if level else node for level in levels]
@@ -82,8 +102,7 @@ def read(source: Source) -> Picture:
             if _factors(large.shape, small.shape) is None:
                 what = f"has a level of {small.shape} values beside one of {large.shape}"
                 raise unsupported(name, what, "remove it, or give the array of the first level")
-    inside = Path(os.path.realpath(root))
-    if any(Path(os.path.realpath(inside / level)) != inside / level for level in levels):
+    if isinstance(root, Path) and _leads_elsewhere(root, levels):
         raise unsupported(name, "has levels that are links or lie outside of it", "copy them into the folder")
     if math.prod(pages) > MOST_PAGES:
         raise unsupported(name, f"claims {math.prod(pages)} pages, more than {MOST_PAGES}", "give a part of it")
@@ -100,6 +119,12 @@ def read(source: Source) -> Picture:
         native=ZarrExtras(root, levels, len(pages)),
         decode_part=reader.read,
     )
+
+
+def _leads_elsewhere(root: Path, levels: tuple[str, ...]) -> bool:
+    """Whether some level is not in the folder itself."""
+    inside = Path(os.path.realpath(root))
+    return any(Path(os.path.realpath(inside / level)) != inside / level for level in levels)
 
 
 def _check_chunks(source: Source, array: Any, before: int) -> None:
@@ -135,57 +160,162 @@ def create(picture: Picture, folder: Path, strip: bool) -> "ZarrFolder":
     """Lay out an empty folder for a picture: everything but its pixels, as in the folder it came from."""
     extras: ZarrExtras | None = picture.native
     if extras is None:
-        return ZarrFolder(folder, _lay_out(picture, folder), int(len(picture.specs) > 1))
-    inside = {os.path.normpath(extras.root / level) for level in extras.levels}
-    for here, folders, files in os.walk(extras.root):
-        there = folder / Path(here).relative_to(extras.root)
-        is_level = os.path.normpath(here) in inside
+        return ZarrFolder(folder, _lay_out(picture, str(folder)), int(len(picture.specs) > 1))
+    for name, content in _laid_out(extras, strip):
+        there, source = folder / name, extras.root / name
+        there.parent.mkdir(parents=True, exist_ok=True)
+        if content is None and isinstance(source, Path):
+            _check_regular(picture.name, source)
+            shutil.copyfile(source, there)
+        else:
+            there.write_bytes(_object(source) if content is None else content)
+    return ZarrFolder(folder, extras.levels, extras.before)
+
+
+@contextmanager
+def created_at(picture: Picture, address: Address, strip: bool, *, same: bool) -> "Iterator[ZarrFolder]":
+    """Lay out objects for a picture; what makes them one is put when the block ends without an error, last of all.
+
+    same: objects are not written, but must be there with the same bytes.
+    """
+    extras: ZarrExtras | None = picture.native
+    metadata, others = dict[str, bytes](), list[str]()
+    if extras is None:
+        levels = _lay_out(picture, store_to_write(address, metadata))
+        before = int(len(picture.specs) > 1)
+    else:
+        levels, before = extras.levels, extras.before
+        for name, content in _laid_out(extras, strip):
+            if PurePosixPath(name).name not in METADATA:
+                others.append(name)
+                continue
+            metadata[name] = _beside(picture.name, extras.root / name) if content is None else content
+    arrays = {joined(level, name) for level in levels for name in METADATA}
+    folder = ZarrFolder(address, levels, before, {name: metadata[name] for name in arrays & metadata.keys()}, same)
+    left = _chunks_there(folder, {*metadata, *others, CLAIM})
+    claim = uuid4().hex.encode()
+    if not same:
+        (address / CLAIM).put(claim, overwrite=True)
+        for _ in in_order(lambda name: (address / name).remove(), left, REMOVED_TOGETHER):
+            pass  # zarr would read them, and add to them
+    for name in others:
+        assert extras is not None
+        put(address / name, _beside(picture.name, extras.root / name), same=same)
+    yield folder
+    if not same:
+        if (address / CLAIM).part(0) != claim:
+            raise FileProblem(f"{address} is being written by a run that began later, which completes it.")
+        (address / CLAIM).remove()
+    marks = FORMATS["zarr"].marks
+    for name in sorted(metadata, key=lambda name: (-name.count("/"), name in marks, name)):
+        if name in marks and not same:
+            (address / name).put(metadata[name], overwrite=False)
+        else:
+            put(address / name, metadata[name], same=same)
+
+
+def _laid_out(extras: ZarrExtras, strip: bool) -> Iterator[tuple[str, bytes | None]]:
+    """The files that a picture has beside its pixels, by their places in its folder, and their bytes if they are new.
+
+    strip: only what is needed to read it.
+    """
+    for here, folders, files in beside_pixels(extras.root, extras.levels):
+        is_level = here in extras.levels
         if is_level:
             folders.clear()
         if strip:
-            folders[:] = [name for name in folders if any(_holds(Path(here) / name, root) for root in inside)]
-        there.mkdir(exist_ok=True)
+            folders[:] = [
+                name for name in folders if any(is_below(joined(here, name), level) for level in extras.levels)
+            ]
         for file in files if not is_level and not strip else (name for name in files if name in METADATA):
-            if not (Path(here) / file).is_file():  # copying a pipe or device might never end
-                what = f"has {display_name(file)} in it, which is no regular file"
-                raise unsupported(picture.name, what, "remove it")
+            name = joined(here, file)
             if not strip:
-                shutil.copyfile(Path(here) / file, there / file)
+                yield name, None
             elif file != ".zmetadata":  # which has everything a second time
-                content = json.loads((Path(here) / file).read_bytes())
-                (there / file).write_text(json.dumps(_stripped(file, content), indent=2), encoding="utf-8")
-    return ZarrFolder(folder, extras.levels, extras.before)
+                content = json.loads(content_of(extras.root / name) or b"")
+                yield name, json.dumps(_stripped(file, content), indent=2).encode()
+
+
+def _beside(name: str, place: Place) -> bytes:
+    """The bytes of a file of a picture that is copied."""
+    if isinstance(place, Path):
+        _check_regular(name, place)
+        return place.read_bytes()
+    return _object(place)
+
+
+def _object(place: Place) -> bytes:
+    """The bytes of an object that is copied."""
+    assert isinstance(place, Address)
+    content = place.part(0, MOST_COPIED + 1)
+    if content is None or len(content) > MOST_COPIED:
+        raise FileProblem(f"{place} is not there any more, or has more than {MOST_COPIED} bytes; remove it.")
+    return content
+
+
+def _check_regular(name: str, place: Path) -> None:
+    """Refuse pipes and devices, which copying might never end with."""
+    if not place.is_file():
+        raise unsupported(name, f"has {display_name(place.name)} in it, which is no regular file", "remove it")
+
+
+def _chunks_there(folder: "ZarrFolder", own: set[str]) -> list[str]:
+    """The chunks that a run has left at an address. Objects that are not those of the picture to be are refused."""
+    assert isinstance(folder.root, Address)
+    names = folder.root.files(recursive=True) if folder.root.is_folder() else {}
+    arrays = [(level, folder.array(number)) for number, level in enumerate(folder.levels)]
+    chunks = [name for name in names if name not in own]
+    for name in chunks:
+        if not any(
+            is_below(level, name) and _is_chunk(array, name[len(level) :].strip("/")) for level, array in arrays
+        ):
+            what = f"{folder.root} has {display_name(name)} in it, which this run does not write"
+            raise FileProblem(f"{what}; delete it, or give another name.")
+    return chunks
+
+
+def _is_chunk(array: Any, name: str) -> bool:
+    """Whether a file of this name in the folder of an array is one of its chunks, or shards."""
+    place = tuple(map(int, _NUMBERS.findall(name)))[-array.ndim :]
+    grid = [-(-side // step) for side, step in zip(array.shape, array.shards or array.chunks, strict=True)]
+    inside = len(place) == array.ndim and all(at < count for at, count in zip(place, grid, strict=True))
+    return inside and bool(name == array.metadata.encode_chunk_key(place))
 
 
 @dataclass(frozen=True)
 class ZarrFolder:
-    """A folder that is written tile by tile, each tile by one writer, in any process that sees the folder."""
+    """A folder that is written tile by tile, each tile by one writer, in any process that sees the folder.
 
-    root: Path
+    metadata: of the arrays, at an address, where they are put last. same: tiles are only compared with what is there.
+    """
+
+    root: Place
     levels: tuple[str, ...]
     before: int
+    metadata: dict[str, bytes] = field(default_factory=dict)
+    same: bool = False
 
     def unit(self, level: int) -> tuple[int, int]:
         """Height and width of what one writer has to itself: a shard, or else a chunk."""
-        array = self._array(level)
+        array = self.array(level)
         high, wide = (array.shards or array.chunks)[self.before : self.before + 2]
         return int(high), int(wide)
 
     def size(self, level: int) -> tuple[int, int]:
         """Height and width of a level."""
-        high, wide = self._array(level).shape[self.before : self.before + 2]
+        high, wide = self.array(level).shape[self.before : self.before + 2]
         return int(high), int(wide)
 
     def put(self, page: int, rows: slice, columns: slice, colour: Pixels, extra: Pixels | None) -> None:
         """Write a part of a page."""
-        array = self._array(0)
+        array = self.array(0)
         place = np.unravel_index(page, array.shape[: self.before]) if self.before else ()
         with _coding():
             array[(*map(int, place), rows, columns)] = join_alpha(colour, extra)
 
     def reduce(self, level: int, rows: slice, columns: slice) -> None:
         """Write a part of all pages of a level, from the level before."""
-        large, small = self._array(level - 1), self._array(level)
+        large, small = self.array(level - 1), self.array(level)
         factors = _factors(large.shape, small.shape)
         assert factors is not None
         for place in np.ndindex(*small.shape[: self.before]):
@@ -195,8 +325,13 @@ class ZarrFolder:
             with _coding():
                 small[here] = block_means(large[there], factors)
 
-    def _array(self, level: int) -> Any:
-        return _zarr().open_array(store=str(self.root / self.levels[level]), mode="r+")
+    def array(self, level: int) -> Any:
+        """A level as an array of zarr."""
+        path = self.levels[level]
+        if isinstance(self.root, Path):
+            return zarr_package().open_array(store=str(self.root / path), mode="r+")
+        store = store_to_write(self.root, self.metadata, same=self.same)
+        return zarr_package().open_array(store=store, path=path, mode="r+")
 
 
 @contextmanager
@@ -209,56 +344,6 @@ def _coding() -> Iterator[None]:
     except Exception as error:
         what = " ".join(f"{type(error).__name__} {error}".split())
         raise ValueError(f"its codecs do not write ({what}); save it with blosc or zstd.") from error
-
-
-def _zarr(what: str = "A Zarr picture") -> Any:
-    """The package that reads and writes chunks; its absence is told in one sentence."""
-    try:
-        import zarr
-    except ImportError:
-        raise DstlError(f"{what} needs the package zarr; pip install 'dstl-cli[cluster]' has it.") from None
-    return zarr
-
-
-@cache
-def _files_class() -> Any:
-    """Zarr's store of files without those that one waits for (pipes) and that may not end (devices).
-
-    With most_bytes it reads so many of a file, or of a piece of one, and refuses longer ones.
-    """
-    plain = _zarr().storage.LocalStore
-
-    def checked(store: Any, key: str, within: Any = None) -> None:
-        path = store.root / key
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise ValueError(f"{key} is not a regular file")
-        if store.most_bytes is None:
-            return
-        whole, piece = store.most_bytes
-        if within is None and path.is_file() and path.stat().st_size > whole:
-            raise BadPixels("a chunk of it is a file far larger than it holds")
-        if within is not None and getattr(within, "end", 0) - getattr(within, "start", 0) > piece:
-            raise BadPixels("a chunk of it takes more of a shard than it holds")
-
-    class Files(plain):  # type: ignore[misc, valid-type]
-        most_bytes: tuple[int, int] | None = None
-
-        async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
-            checked(self, key, byte_range)
-            return await super().get(key, prototype, byte_range)
-
-        async def get_partial_values(self, prototype: Any, key_ranges: Any) -> Any:
-            wanted = list(key_ranges)
-            for key, within in wanted:
-                checked(self, key, within)
-            return await super().get_partial_values(prototype, wanted)
-
-    return Files
-
-
-def _regular_files(root: Path) -> Any:
-    """The files of a folder, to be read."""
-    return _files_class()(root, read_only=True)
 
 
 class _Reader:
@@ -292,7 +377,7 @@ class _Reader:
         return block
 
 
-def _levels(name: str, root: Path, node: Any) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+def _levels(name: str, root: Place, node: Any) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     """Where the arrays of a picture are, the largest first, and what its axes are called; None for a plain array."""
     if hasattr(node, "shape"):
         return ("",), None
@@ -301,7 +386,7 @@ def _levels(name: str, root: Path, node: Any) -> tuple[tuple[str, ...], tuple[st
     if "plate" in ome or "bioformats2raw.layout" in ome:
         raise unsupported(name, "is a Zarr folder with several pictures", "give one of those in it, such as its 0")
     found = ome.get("multiscales", [])
-    arrays = sorted(inner.name for inner in root.iterdir() if _is_array(inner)) if not found else []
+    arrays = [inner for inner in _folders(root) if _is_array(root / inner)] if not found else []
     if not found and len(arrays) == 1:
         return (arrays[0],), None
     if len(found) != 1:
@@ -314,12 +399,19 @@ def _levels(name: str, root: Path, node: Any) -> tuple[tuple[str, ...], tuple[st
     return tuple(dataset["path"] for dataset in found[0]["datasets"]), names
 
 
-def _is_array(folder: Path) -> bool:
+def _folders(root: Place) -> list[str]:
+    """The names of what may be a folder in a folder, in their order."""
+    if isinstance(root, Path):
+        return sorted(inner.name for inner in root.iterdir())
+    return [name for name, size in root.entries().items() if size is None] if root.lists_folders else []
+
+
+def _is_array(folder: Place) -> bool:
     """Whether a folder is an array of its own."""
-    if (folder / ".zarray").is_file():
+    if is_file(folder / ".zarray"):
         return True
-    about = folder / "zarr.json"
-    return about.is_file() and json.loads(about.read_bytes()).get("node_type") == "array"
+    about = content_of(folder / "zarr.json")
+    return about is not None and json.loads(about).get("node_type") == "array"
 
 
 def _spec(name: str, array: Any, axes: tuple[str, ...] | None) -> tuple[PageSpec, tuple[int, ...]]:
@@ -343,11 +435,6 @@ def _factors(large: tuple[int, ...], small: tuple[int, ...]) -> tuple[int, ...] 
     return tuple(factors) if all(fits) else None
 
 
-def _holds(folder: Path, inner: str) -> bool:
-    """Whether a folder is another one, or above it."""
-    return folder == Path(inner) or folder in Path(inner).parents
-
-
 def _stripped(file: str, content: dict[str, Any]) -> dict[str, Any]:
     """A metadata file without what is not needed to read the picture: of the attributes the multiscales stay."""
     if file in (".zarray", ".zgroup"):
@@ -364,26 +451,26 @@ def _stripped(file: str, content: dict[str, Any]) -> dict[str, Any]:
 # --- pictures from other formats ----------------------------------------------------------------------
 
 
-def _lay_out(picture: Picture, folder: Path) -> tuple[str, ...]:
+def _lay_out(picture: Picture, store: Any) -> tuple[str, ...]:
     """Make the arrays of a picture from another format: grey ones as OME-NGFF 0.5 with reduced copies, others plain."""
     spec, pages = picture.specs[0], len(picture.specs)
     before = (pages,) if pages > 1 else ()
     samples = spec.channels + spec.extra
     if samples > 1:
-        _make(folder, "", (*before, spec.height, spec.width, samples), spec.dtype, len(before))
+        _make(store, "", (*before, spec.height, spec.width, samples), spec.dtype, len(before))
         return ("",)
     sizes = list(_halved(spec.height, spec.width))
     axes = "zyx"[1 - len(before) :]
     datasets = []
-    _zarr().create_group(store=str(folder), zarr_format=3, overwrite=True)
+    zarr_package().create_group(store=store, zarr_format=3, overwrite=True)
     for number, (height, width) in enumerate(sizes):
-        _make(folder, str(number), (*before, height, width), spec.dtype, len(before), axes)
+        _make(store, str(number), (*before, height, width), spec.dtype, len(before), axes)
         scale = [1.0] * len(before) + [spec.height / height, spec.width / width]
         transformations = [{"type": "scale", "scale": scale}]
         datasets.append({"path": str(number), "coordinateTransformations": transformations})
     named = [{"name": axis, "type": TYPES_OF_AXES[axis]} for axis in axes]
     multiscales = [{"name": "", "axes": named, "datasets": datasets, "type": "mean"}]
-    group = _zarr().open_group(store=str(folder), mode="r+")
+    group = zarr_package().open_group(store=store, mode="r+")
     group.attrs["ome"] = {"version": "0.5", "multiscales": multiscales}
     return tuple(str(number) for number in range(len(sizes)))
 
@@ -396,11 +483,11 @@ def _halved(height: int, width: int) -> Iterator[tuple[int, int]]:
         yield height, width
 
 
-def _make(folder: Path, path: str, shape: tuple[int, ...], dtype: Any, before: int, axes: str | None = None) -> None:
+def _make(store: Any, path: str, shape: tuple[int, ...], dtype: Any, before: int, axes: str | None = None) -> None:
     """Make an array whose chunks are parts of one page."""
     sides = [min(side, FRESH_SIDE) for side in shape[before : before + 2]]
-    _zarr().create_array(
-        store=str(folder),
+    zarr_package().create_array(
+        store=store,
         name=path or None,
         shape=shape,
         chunks=(*(1,) * before, *sides, *shape[before + 2 :]),
