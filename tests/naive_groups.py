@@ -108,7 +108,7 @@ def damped_mean(current: Real, pilot: Real, noise: float) -> Array:
 
 def patch_weights(leverages: Array, excess: float) -> Array:
     """Weights of the patches of a group: less for those that keep more of their noise, and for rich groups."""
-    return np.asarray(1 / (leverages + 0.1) / np.sqrt(1 + excess))
+    return np.asarray(1 / (leverages + 0.2) / np.sqrt(1 + excess))
 
 
 def ridge_group(

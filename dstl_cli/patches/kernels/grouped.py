@@ -26,7 +26,7 @@ FAR = np.float32(3e38)  # the distance of patches that are not in the picture
 NEAREST = np.float32(-1)  # the distance of the reference patch to itself: before all others
 LEAST_RIDGE = np.float32(1e-6)  # a matrix' diagonal is raised by at least this share of its trace: float32 solves it
 LEAST_NOISE = np.float32(1e-3)  # a pass has at least this share of the noise to remove
-LEAST_LEVERAGE = np.float32(0.1)  # a patch is taken to keep so much more of its noise: its group's mean, what P lacks
+LEAST_LEVERAGE = np.float32(0.2)  # a patch is taken to keep so much more of its noise: its group's mean, what P lacks
 TURNS = 6  # rounds of Jacobi rotations: 3 x 3 needs no more
 
 
@@ -539,7 +539,7 @@ def ridge_groups(
         Y D^-1 P' (P D^-1 P' + c n (t sigma)^2 I)^-1 P.
     whitening: V' (n or more, pitch), P is then V P, or (0, 0); pitch: n or the next multiple of 16.
     Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, (0, 0) where that is not
-    wanted, both with the weight 1 / (h + 0.1) / sqrt(1 + r): h is the share of its noise that the patch keeps, see
+    wanted, both with the weight 1 / (h + 0.2) / sqrt(1 + r): h is the share of its noise that the patch keeps, see
     `combine`, r the mean eigenvalue of P P' over the penalty: what is flat is known best; and the weights to `weights`
     at the corners.
     """
