@@ -106,6 +106,11 @@ def damped_mean(current: Real, pilot: Real, noise: float) -> Array:
     return np.asarray(mean.mean() + (energy / (energy + noise) if noise else 1.0) * (mean - mean.mean()))
 
 
+def patch_weights(leverages: Array, excess: float) -> Array:
+    """Weights of the patches of a group: less for those that keep more of their noise, and for rich groups."""
+    return np.asarray(1 / (leverages + 0.2) / np.sqrt(1 + excess))
+
+
 def ridge_group(
     noisy: Real,
     current: Real,
@@ -115,14 +120,15 @@ def ridge_group(
     left: float,
     factors: Real | None = None,
     whitening: Array | None = None,
-) -> tuple[Array, Array, float]:
+) -> tuple[Array, Array, Array, float]:
     """One group: each denoised patch is the combination of all that is best for the pilot with the noise still there.
 
     noisy, current, pilot: (K, n), the group's patches. The combination is of the deviations from the group mean.
     strength: by what the power of that noise is taken for larger, in the patches and in their mean; a group whose trace
     is below the third share of its penalty has only the mean.
     factors: (K,), by what the noise of each patch is stronger. whitening: V (n, n); V times the pilot's patches decide
-    the combination. Returns the estimate, the same with the share `left` of all the noise, and the weight of both.
+    the combination. Returns the estimate, the same with the share `left` of all the noise, the weights of both, and how
+    much larger than the penalty the system is.
     """
     size, n = current.shape
     powers = np.ones(size) if factors is None else factors.astype(np.float64) ** 2
@@ -138,13 +144,14 @@ def ridge_group(
     if np.trace(gram / powers) <= strength[2] * penalty:
         combination = np.zeros_like(combination)
     estimate = combination.T @ y + damped_mean(current, pilot, mean_noise)
-    weight = 1 / np.sqrt(1 + np.trace(gram / powers) / n / penalty)
-    return estimate, estimate + left / share * (current - estimate), float(weight)
+    excess = float(np.trace(gram / powers) / penalty)
+    weights = patch_weights(np.diag(combination), excess / n)
+    return estimate, estimate + left / share * (current - estimate), weights, excess
 
 
 def ridge_colours(
     noisy: Real, current: Real, pilot: Real, sigmas: Real, strength: tuple[float, float, float], left: float
-) -> tuple[Array, Array, float]:
+) -> tuple[Array, Array, Array, float]:
     """One group of three channels with white noise: `ridge_group` along the principal axes of the pilot's colours.
 
     noisy, current, pilot: (3, K, n). strength: the third is for each axis.
@@ -155,7 +162,7 @@ def ridge_colours(
     means = current.mean(axis=1, keepdims=True)
     p, y = (pilot - pilot.mean(axis=1, keepdims=True)) / units, (current - means) / units
     _, axes = np.linalg.eigh(np.einsum("aij,bij->ab", p, p))
-    clean, ratios = np.zeros(y.shape), []
+    clean, leverages, ratios = np.zeros(y.shape), np.zeros(size), []
     for axis in axes.T:
         turned = np.tensordot(axis, p, 1)
         gram = turned @ turned.T
@@ -163,12 +170,13 @@ def ridge_colours(
         combination = np.linalg.solve(gram + penalty * np.eye(len(gram)), gram)
         if np.trace(gram) > strength[2] * penalty:
             clean += axis[:, None, None] * (combination.T @ np.tensordot(axis, y, 1))
+            leverages += np.diag(combination) / 3
         ratios.append(np.trace(gram) / n / penalty)
     noise = [strength[1] * n * (share * sigma) ** 2 / size for share, sigma in zip(shares, sigmas, strict=True)]
     damped = [damped_mean(*known) for known in zip(current, pilot, noise, strict=True)]
     estimate = units * clean + np.array(damped)[:, None]
     remaining = estimate + (left / np.array(shares))[:, None, None] * (current - estimate)
-    return estimate, remaining, float(1 / np.sqrt(1 + np.mean(ratios)))
+    return estimate, remaining, patch_weights(leverages, float(np.mean(ratios))), float(np.max(ratios)) * n
 
 
 def spread(weights: Real, side: int) -> Array:

@@ -223,12 +223,12 @@ _COLOUR = {  # colour gains less by more than it costs
 }
 _GREY = {"window_radius": 40, "matchings": 4, "size_steps": (1, -1, 0, 0)}  # which colour gains nothing by
 _COARSE = {"first_stride": 6, "passes": 3, "matchings": 2, "group": 48, "overshoot": 0.0}  # more gains next to nothing
-_CLOSE = {"window_radius": 28, "near_radius": 19}
+_MODERATE = {"window_radius": 28, "near_radius": 19, "mean_passes": 3, "mean_penalty": 0.3}  # up to sigma 35
 _BY_SIGMA: tuple[tuple[float, dict[str, Any]], ...] = (  # up to a deviation: what differs from the defaults
-    (7, {"passes": 5, "guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
-    (12, {"guide_noise": 1.0, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
-    (18, {"guide_noise": 0.5, "noise_kept": 0.8, "mean_passes": 3, **_CLOSE}),
-    (35, {"mean_passes": 3, **_CLOSE}),
+    (7, {"passes": 5, "guide_noise": 1.0, "noise_kept": 0.8, **_MODERATE}),
+    (12, {"guide_noise": 1.0, "noise_kept": 0.8, **_MODERATE}),
+    (18, {"guide_noise": 0.5, "noise_kept": 0.8, **_MODERATE}),
+    (35, _MODERATE),
     (
         70,
         {"patch_size": 7, "stride": 6, "guide_noise": 0.1, "noise_kept": 0.7, "pilot_noise": 0.15, "overshoot": 0.1},

@@ -26,6 +26,7 @@ FAR = np.float32(3e38)  # the distance of patches that are not in the picture
 NEAREST = np.float32(-1)  # the distance of the reference patch to itself: before all others
 LEAST_RIDGE = np.float32(1e-6)  # a matrix' diagonal is raised by at least this share of its trace: float32 solves it
 LEAST_NOISE = np.float32(1e-3)  # a pass has at least this share of the noise to remove
+LEAST_LEVERAGE = np.float32(0.2)  # a patch is taken to keep so much more of its noise: its group's mean, what P lacks
 TURNS = 6  # rounds of Jacobi rotations: 3 x 3 needs no more
 
 
@@ -141,10 +142,10 @@ def add_flat(flat, picture):
 
 
 @compiled()
-def add_at(flat, corners, weight):
-    """Add the weight to a flat picture at each corner."""
+def add_at(flat, corners, weights):
+    """Add to a flat picture at each corner its weight."""
     for k in range(corners.size):
-        flat[np.uint64(corners[k])] += weight
+        flat[np.uint64(corners[k])] += weights[k]
 
 
 @compiled(fastmath=FAST)
@@ -192,8 +193,8 @@ def gather(flat, width, side, corners, patches):
 
 
 @compiled()
-def scatter(patches, weight, width, side, corners, flat):
-    """Add weight times the rows of `patches` to the flat picture, see `padded`, each at its corner."""
+def scatter(patches, weights, width, side, corners, flat):
+    """Add the rows of `patches`, times a weight each, to the flat picture, see `padded`, each at its corner."""
     pitch = patches.shape[1]
     rows = patches.ravel()
     for k in range(corners.size):
@@ -201,7 +202,7 @@ def scatter(patches, weight, width, side, corners, flat):
         for i in range(side):
             for j in range(0, side, SHORT):
                 place, start = np.uint64(corner + i * width + j), np.uint64(first + i * side + j)
-                add_vector(flat, place, rows, start, weight, np.uint64(min(side - j, SHORT)))
+                add_vector(flat, place, rows, start, weights[k], np.uint64(min(side - j, SHORT)))
 
 
 @compiled()
@@ -232,12 +233,12 @@ def cross_products(left, right, first, upper, out):
 
 
 @compiled()
-def transpose(rows, columns):
-    """columns[j, i] = rows[i, j], for the first rows of `columns`."""
+def transpose(rows, first, columns):
+    """columns[j, first + i] = rows[i, j], for the first columns of `rows`."""
     flat_rows, flat_columns, step, width = rows.ravel(), columns.ravel(), rows.shape[1], columns.shape[1]
     for j in range(len(columns)):
         for i in range(len(rows)):
-            flat_columns[np.uint64(j * width + i)] = flat_rows[np.uint64(i * step + j)]
+            flat_columns[np.uint64(j * width + first + i)] = flat_rows[np.uint64(i * step + j)]
 
 
 @compiled()
@@ -276,30 +277,25 @@ def invert_corner(system, c, inverse):
 
 
 @compiled(fastmath=FAST)
-def solve(system, first, inverses):
-    """Turn [S | R], (m, first + q), into [U | S^-1 R], S = U'U symmetric and positive definite, in place.
+def eliminate(system, first, inverses, triangular):
+    """Turn [S | R], (m, first + q), into [U | U'^-1 R], S = U'U symmetric and positive definite, in place.
 
     Of S, (m, m), the upper half is read. m is a multiple of 4, first >= m and q of 16. inverses: (m / 4, 4, 4) scratch.
-    Cholesky's method, four rows at a time: rows are rid of those above them, turned by U'^-1 of their own four columns,
-    and backwards in the same way.
+    Cholesky's method, four rows at a time: rows are rid of those above them, and turned by U'^-1 of their own four
+    columns. triangular: R is zero above its diagonal, as U'^-1 R is then; that is left out.
     """
     m, width = system.shape
     flat, turns = system.ravel(), inverses.ravel()
     for c in range(0, m, ROWS):
         start = c // LANES * LANES
         place, count = c * width + start, width - start
+        if triangular:
+            count = first + up_to(c + ROWS, LANES) - start
         if c:
             multiply_block(flat, place, width, flat, c, 1, width, flat, start, width, c, count, True)
         invert_corner(system, c, inverses[c // ROWS])
         turn = c // ROWS * ROWS * ROWS
         multiply_block(flat, place, width, turns, turn, ROWS, 1, flat, place, width, ROWS, count, False)
-    for c in range(m - ROWS, -1, -ROWS):
-        place, below, left = c * width + first, c + ROWS, c * width + c + ROWS
-        if below < m:
-            start = below * width + first
-            multiply_block(flat, place, width, flat, left, width, 1, flat, start, width, m - below, width - first, True)
-        turn = c // ROWS * ROWS * ROWS
-        multiply_block(flat, place, width, turns, turn, 1, ROWS, flat, place, width, ROWS, width - first, False)
 
 
 @compiled(fastmath=FAST)
@@ -344,6 +340,7 @@ def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds
     rows = up_to(size, ROWS)
     patches = np.zeros((rows + 1, backward.shape[1]), np.float32)
     codes = np.zeros((rows, thresholds.size), np.float32)
+    shares = np.empty(size, np.float32)
     for g in range(groups.shape[0]):
         corners = groups[g]
         power = group_power(flat_factors, corners)
@@ -362,9 +359,9 @@ def threshold_groups(noisy, factors, groups, side, forward, backward, thresholds
         codes[0, 0] = mean
         haar(codes, size, steps[::-1])
         multiply(codes, backward, 0, rows, thresholds.size, patches)
-        weight = np.float32(1) / (np.float32(kept) * power)
-        scatter(patches, weight, width, side, corners, flat_total)
-        add_at(flat_weights, corners, weight)
+        shares[:] = np.float32(1) / (np.float32(kept) * power)
+        scatter(patches, shares, width, side, corners, flat_total)
+        add_at(flat_weights, corners, shares)
     add_flat(flat_total, total)
 
 
@@ -405,48 +402,90 @@ def inner_product(first, second, count):
 @compiled()
 def by_patches(patches, n):
     """Whether systems of so many patches take fewer products than those of the n numbers of a patch; see `combine`."""
-    return patches * patches * (9 * n + patches) < n * n * (15 * patches + 7 * n)
+    return patches * patches * (9 * n + 2 * patches) < n * n * (18 * patches + n)
 
 
 @compiled()
 def scratch_of_systems(rows, n, pitch):
-    """What `combine` works in: systems, corners of them, and the pilot's patches as columns where it needs those."""
+    """What `combine` works in: systems, corners of them, halfway products, and the pilot as columns or nothing."""
+    count = up_to(rows, LANES)
     if by_patches(rows, n):
-        order, first, turned = rows, up_to(rows, LANES), n
+        order, first, turned = rows, count, n
     else:
         order, first, turned = up_to(n, ROWS), pitch, 0
-    system = np.empty((order, first + pitch), np.float32)
-    return system, np.empty((order // ROWS, ROWS, ROWS), np.float32), np.zeros((turned, first), np.float32)
+    system, corners = np.zeros((order, first + count), np.float32), np.empty((order // ROWS, ROWS, ROWS), np.float32)
+    return system, corners, np.empty((order, pitch), np.float32), np.zeros((turned, count), np.float32)
 
 
 @compiled(fastmath=FAST)
-def combine(pilots, currents, penalty, n, scratch, out):
-    """out = G (G + penalty I)^-1 Y, G = P P', of P, the pilot's patches as rows (K, pitch), and Y, those of current.
+def combine(pilots, currents, penalty, n, scratch, out, leverages):
+    """out = H Y, H = G (G + penalty I)^-1, G = P P', of P, the pilot's patches as rows (K, pitch), and Y, of current.
 
-    Whichever takes fewer products: Y - penalty (G + penalty I)^-1 Y, or P (P' P + penalty I)^-1 P' Y.
-    n: the numbers of a patch; K a multiple of 4. scratch: see `scratch_of_systems`.
+    Whichever takes fewer products: U'U = P' P + penalty I, B = U'^-1 P', H = B' B; or U'U = G + penalty I, B = U'^-1,
+    H = I - penalty B' B. n: the numbers of a patch; K a multiple of 4. scratch: see `scratch_of_systems`.
+    leverages: (K,), filled with the diagonal of H, the share of its noise that each patch keeps.
     """
-    system, inverses, columns = scratch
-    pitch, width = pilots.shape[1], system.shape[1]
-    first = width - pitch
+    system, inverses, halfway, columns = scratch
+    first = system.shape[1] - up_to(len(pilots), LANES)
     if len(columns):
-        transpose(pilots, columns)
+        transpose(pilots, 0, columns)
         products_of_rows(pilots, columns, system)
-        for i in range(len(system)):
-            for j in range(pitch):
-                system[i, first + j] = currents[i, j]
+        system[:, first:] = 0
+        for j in range(len(system)):
+            system[j, first + j] = 1
     else:
         cross_products(pilots, pilots, 0, True, system)
-        cross_products(pilots, currents, first, False, system)
+        transpose(pilots, first, system)
     for j in range(len(system)):
         system[j, j] += penalty
-    solve(system, first, inverses)
+    eliminate(system, first, inverses, len(columns) > 0)
+    squares_of_columns(system, first, leverages)
+    multiply_twice(system, first, currents, len(columns) > 0, halfway, out)
     if len(columns):
-        for i in range(len(system)):
-            for j in range(pitch):
-                out[i, j] = currents[i, j] - penalty * system[i, first + j]
-    else:
-        multiply(pilots, system, first, len(pilots), n, out)
+        for i in range(len(out)):
+            leverages[i] = max(np.float32(1) - penalty * leverages[i], np.float32(0))
+            for j in range(out.shape[1]):
+                out[i, j] = currents[i, j] - penalty * out[i, j]
+
+
+@compiled(fastmath=FAST)
+def squares_of_columns(system, first, sums):
+    """sums[k] = the sum of the squares of system[:, first + k]."""
+    flat, width = system.ravel(), system.shape[1]
+    sums[:] = 0
+    for i in range(len(system)):
+        start = np.uint64(i * width + first)
+        for k in range(sums.size):
+            number = flat[start + np.uint64(k)]
+            sums[k] += number * number
+
+
+@compiled()
+def multiply_twice(system, first, right, triangular, halfway, out):
+    """halfway = B @ right, out = B' @ halfway, with B (m, K) the columns of the system from `first` on.
+
+    right, out: (K, p), m and K multiples of 4, p of 16. triangular: B is zero above its diagonal, and m = K.
+    """
+    (order, width), (rows, pitch) = system.shape, out.shape
+    flat, flat_right, flat_halfway, flat_out = system.ravel(), right.ravel(), halfway.ravel(), out.ravel()
+    for i in range(0, order, ROWS):
+        inner = i + ROWS if triangular else rows
+        place, corner = i * pitch, i * width + first
+        multiply_block(flat_halfway, place, pitch, flat, corner, width, 1, flat_right, 0, pitch, inner, pitch, False)
+    for i in range(0, rows, ROWS):
+        above = i if triangular else 0
+        place, corner, start = i * pitch, above * width + first + i, above * pitch
+        multiply_block(
+            flat_out, place, pitch, flat, corner, 1, width, flat_halfway, start, pitch, order - above, pitch, False
+        )
+
+
+@compiled(fastmath=FAST)
+def weigh(leverages, excess, weights):
+    """Fill `weights` of patches: less for those that keep more of their noise, and in groups with more structure."""
+    share = np.float32(1) / np.sqrt(np.float32(1) + excess)
+    for k in range(weights.size):
+        weights[k] = share / (leverages[k] + LEAST_LEVERAGE)
 
 
 @compiled(fastmath=FAST)
@@ -500,8 +539,9 @@ def ridge_groups(
         Y D^-1 P' (P D^-1 P' + c n (t sigma)^2 I)^-1 P.
     whitening: V' (n or more, pitch), P is then V P, or (0, 0); pitch: n or the next multiple of 16.
     Adds them to `estimate`, the same with the share `noise_kept` of the noise to `remaining`, (0, 0) where that is not
-    wanted, both with the weight 1 / sqrt(1 + r), r the mean eigenvalue of P P' over the penalty: what is flat is known
-    best; and the weights to `weights` at the corners.
+    wanted, both with the weight 1 / (h + 0.2) / sqrt(1 + r): h is the share of its noise that the patch keeps, see
+    `combine`, r the mean eigenvalue of P P' over the penalty: what is flat is known best; and the weights to `weights`
+    at the corners.
     """
     width, size = current.shape[1], groups.shape[1]
     flat_current, flat_pilot, flat_factors = padded(current), padded(pilot), factors.ravel()
@@ -513,6 +553,7 @@ def ridge_groups(
     denoised = np.zeros((rows + 1, pitch), np.float32)
     means = np.empty((2, pitch), np.float32)
     units = np.ones(size, np.float32)  # what a patch's numbers are in
+    leverages, shares = np.empty(rows, np.float32), np.empty(size, np.float32)
     scratch = scratch_of_systems(rows, n, pitch)
     for g in range(groups.shape[0]):
         corners = groups[g]
@@ -532,16 +573,17 @@ def ridge_groups(
         trace = inner_product(pilots.ravel(), pilots.ravel(), size * pitch)
         power = np.float32(n) * (t * deviation) ** 2
         penalty = max(strength[0] * power, LEAST_RIDGE * trace)
-        denoised[:] = 0
         if trace > strength[2] * penalty:
-            combine(pilots[:rows], currents[:rows], penalty, n, scratch, denoised)
-        share = np.float32(1) / np.sqrt(np.float32(1) + trace / (np.float32(n) * penalty))
+            combine(pilots[:rows], currents[:rows], penalty, n, scratch, denoised[:rows], leverages)
+        else:
+            denoised[:], leverages[:] = 0, 0
+        weigh(leverages, trace / (np.float32(n) * penalty), shares)
         damp_mean(means, n, strength[1] * power / np.float32(size))
         finish_patches(denoised, currents, units, means, noise_kept / t)
-        scatter(denoised, share, width, side, corners, flat_estimate)
+        scatter(denoised, shares, width, side, corners, flat_estimate)
         if remaining.size:
-            scatter(currents, share, width, side, corners, flat_remaining)
-        add_at(flat_weights, corners, share)
+            scatter(currents, shares, width, side, corners, flat_remaining)
+        add_at(flat_weights, corners, shares)
     add_flat(flat_estimate, estimate)
     add_flat(flat_remaining, remaining)
 
@@ -629,7 +671,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
     noisy, current, pilot, estimate, remaining: (3, h, w) float32, remaining (0, h, w) where it is not wanted;
     sigmas: (3,); strength: as there. In units of the noise the channels are turned to the principal axes of the pilot's
     patches, worked on one by one, and turned back.
-    All channels have the weight 1 / sqrt(1 + r), r the mean over the axes.
+    All channels have the same weights; h and r are means over the axes.
     """
     _, height, width = current.shape
     size, n = groups.shape[1], side * side
@@ -646,6 +688,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
     denoised = np.empty((rows + 1, pitch), np.float32)
     means = np.zeros((3, 2, pitch), np.float32)
     shares = np.empty(3, np.float32)
+    leverages, kept, weight = np.empty(rows, np.float32), np.empty(rows, np.float32), np.empty(size, np.float32)
     moments, axes = np.empty((3, 3)), np.empty((3, 3))
     scratch = scratch_of_systems(rows, n, pitch)
     for g in range(groups.shape[0]):
@@ -659,6 +702,7 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
         principal_axes(moments, axes)
         turn_colours(patches, axes, turned)
         excess = np.float32(0)
+        kept[:] = 0
         for i in range(3):
             power = np.float32(0)
             for j in range(3):
@@ -667,10 +711,12 @@ def ridge_colours(noisy, current, pilot, groups, side, sigmas, strength, noise_k
             penalty = max(strength[0] * np.float32(n) * power, LEAST_RIDGE * trace)
             excess += trace / (np.float32(3 * n) * penalty)
             if trace > strength[2] * penalty:
-                combine(turned[0, i], turned[1, i], penalty, n, scratch, combined[i])
+                combine(turned[0, i], turned[1, i], penalty, n, scratch, combined[i], leverages)
+                for k in range(rows):
+                    kept[k] += leverages[k] / np.float32(3)
             else:
                 combined[i] = 0
-        weight = np.float32(1) / np.sqrt(np.float32(1) + excess)
+        weigh(kept, excess, weight)
         for c in range(3):
             damp_mean(means[c], n, strength[1] * np.float32(n) * (shares[c] * sigmas[c]) ** 2 / np.float32(size))
             own = patches[1, c]
