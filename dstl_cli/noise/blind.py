@@ -14,7 +14,7 @@ frequency, and its change with brightness. Three questions follow:
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -28,7 +28,7 @@ from dstl_cli.noise.estimate import LOWER_RATIO, NoiseEstimate, estimate_channel
 from dstl_cli.noise.jpeg_grid import CodedReading, read_coded
 from dstl_cli.noise.model import NoiseModel, SpectralChannel, SpectralNoise, WhiteNoise
 from dstl_cli.pixels.colour import in_working_basis, working_channel
-from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.depth import WHITE, Depth
 from dstl_cli.pixels.planes import Plane
 from dstl_cli.pixels.scales import NOISE_GAIN, halved
 from dstl_cli.transforms.bases import dct_matrix
@@ -59,6 +59,9 @@ RADIUS = np.hypot(*np.divmod(np.arange(BLOCK**2), BLOCK))  # of a coefficient; 2
 NEIGHBOURS = np.pad(np.zeros((1, 1), bool), 2)
 NEIGHBOURS[::2, ::2] = True  # the eight disjoint neighbours of a block ...
 NEIGHBOURS[2, 2] = False  # ... without itself
+
+USED_SHARE = 0.25  # of the range of 16 bits, that 14 bits have; a picture within it has no scale
+DEFECTS = 0.001  # share of the pixels at either end that may be defect
 
 FLAT_SLOPES = (0.5, 0.45)  # steepest log deviation over log frequency of white noise: middle to fine, fine to finest
 LEAST_WHITE = 0.6  # grey levels: rounding alone leaves 0.29
@@ -199,7 +202,7 @@ def estimate_model(
     Pictures without a scale (floats, signed and 32-bit numbers) have none that a camera's noise could be told on:
     there only what looks like stationary noise is read, and white noise otherwise.
     """
-    own = depth or Depth.of(sample.dtype)
+    own = _with_scale_if_used(depth or Depth.of(sample.dtype), sample)
     looks: list[Callable[[], Any]] = [
         lambda: read_scales(sample, own) if kind != "white" else [],
         lambda: estimate_channels(sample, own),
@@ -252,9 +255,22 @@ def _coloured(
 
 def _grey_level(sample: Pixels, depth: Depth) -> float:
     """One of 255 grey levels, in units: for numbers without a scale, of the span of their values."""
-    if depth.scaled:
-        return 1.0
-    return (float(sample.max()) - float(sample.min())) / 255 / depth.unit
+    return 1.0 if depth.scaled else _span(sample) / WHITE / depth.unit
+
+
+def _with_scale_if_used(depth: Depth, sample: Pixels) -> Depth:
+    """The depth, without a scale where the picture uses a small part of it, as counts of photons in 16 bits do.
+
+    What would be a grey level of 255 there may be a fifth of the picture.
+    """
+    unused = depth.scaled and sample.dtype != np.uint8 and _span(sample) <= USED_SHARE * WHITE * depth.unit
+    return replace(depth, scaled=False) if unused else depth
+
+
+def _span(sample: Pixels) -> float:
+    """From the smallest value to the largest, but for a few defect pixels."""
+    low, high = np.quantile(sample, (DEFECTS, 1 - DEFECTS))
+    return float(high - low)
 
 
 def _coded(sample: Pixels, depth: Depth, hints: Hints) -> CodedReading | None:

@@ -51,6 +51,19 @@ def test_photons_give_a_level_function() -> None:
     np.testing.assert_allclose(factors * model.channel(0).deviation(), np.sqrt(2.55 * levels), rtol=0.15)
 
 
+@pytest.mark.parametrize("blur", [0.0, 0.5])
+def test_counts_in_a_small_part_of_sixteen_bits_are_read_as_in_eight(blur: float) -> None:
+    scene = gaussian_filter(data.camera() / 255, 2.0)
+    counts = gaussian_filter(np.random.default_rng(0).poisson(60 * scene).astype(float), blur)
+    eight = bytes_of(2.5 * counts)
+    sixteen = 100 + 7 * eight.astype(np.uint16)  # an offset of the camera, and white at a thirtieth of the range
+    sixteen[5, 5] = 65535  # a defect pixel
+    models = estimate_model(eight)[0], estimate_model(sixteen)[0]
+    deviations = np.array([models[0].sigmas[0], models[1].sigmas[0] * 257 / 7])
+    assert models[0].kind == models[1].kind == "spectral"
+    assert deviations[1] == pytest.approx(deviations[0], rel=0.1)
+
+
 @pytest.mark.parametrize("kind", ["white", "poisson"])
 def test_a_kind_that_is_known_is_taken(kind: str) -> None:
     photons = bytes_of(np.random.default_rng(0).poisson(data.camera() / 255 * 100) * 2.55)
