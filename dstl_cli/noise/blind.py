@@ -14,7 +14,7 @@ frequency, and its change with brightness. Three questions follow:
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -28,7 +28,7 @@ from dstl_cli.noise.estimate import LOWER_RATIO, NoiseEstimate, estimate_channel
 from dstl_cli.noise.jpeg_grid import CodedReading, read_coded
 from dstl_cli.noise.model import NoiseModel, SpectralChannel, SpectralNoise, WhiteNoise
 from dstl_cli.pixels.colour import in_working_basis, working_channel
-from dstl_cli.pixels.depth import Depth
+from dstl_cli.pixels.depth import WHITE, Depth
 from dstl_cli.pixels.planes import Plane
 from dstl_cli.pixels.scales import NOISE_GAIN, halved
 from dstl_cli.transforms.bases import dct_matrix
@@ -60,6 +60,10 @@ NEIGHBOURS = np.pad(np.zeros((1, 1), bool), 2)
 NEIGHBOURS[::2, ::2] = True  # the eight disjoint neighbours of a block ...
 NEIGHBOURS[2, 2] = False  # ... without itself
 
+USED_SHARE = 0.25  # of the range of 16 bits, that 14 bits have; a picture within it has no scale
+DEFECTS = 0.001  # share of the pixels at either end that may be defect ...
+SPAN_PIXELS = 100_000  # ... of about so many, which are looked at
+
 FLAT_SLOPES = (0.5, 0.45)  # steepest log deviation over log frequency of white noise: middle to fine, fine to finest
 LEAST_WHITE = 0.6  # grey levels: rounding alone leaves 0.29
 LEAST_READ = 0.7  # a white reading below this says nothing about real noise
@@ -89,6 +93,8 @@ PINBALL = 0.35  # quantile of the line through the bins' variances: texture only
 GAUSSIAN_TAILS, GAUSSIAN_SPREAD = 3.5, 0.42  # calm blocks of wide-field micrographs: 3.1, 0.30; of grass: 4.7, 0.64
 LEVEL_TAILS, LEVEL_SLOPE, LEVEL_SPREAD = 3.35, 1.3, 0.46  # in bins of brightness simulated cameras at ISO 25600 have
 # 3.1 to 3.3, 0.9 to 1.1 and 0.32 to 0.45; of forty clean photographs one is within, with noise of 1.6
+STEEPEST = 1.0  # slope of the coarser scale from which on it holds texture: where the finest looks Gaussian noise has
+# -0.2 to 0.95 there (ninety simulated and resampled pictures; up to 1.1 under texture), a clean picture 1.1 to 3.3
 REFERENCE = 5.2 / (4 * BLOCK)  # cycles per pixel: the band of the first coarser scale that is believed
 GROWTH = 0.3  # towards coarse scales a camera's noise grows as f^-0.3 at most (measured: 1.2 to 1.5 per octave in
 # the raw difference, of which flicker is a part); what grows faster is picture
@@ -99,6 +105,13 @@ STEEPEST_GROWTH = 0.6  # the same where the calm blocks look Gaussian: wide-fiel
 
 CAMERA = 10.0  # a camera's noise at the reference band, as white noise: 5 to 16 in nine of ten at ISO 800 to 12800
 CAMERA_PULL = 0.25  # exponent of the reading's ratio to it: better than 1 on four sets of photographs (noise.md)
+# What most blocks have at the middle band, over what those of the coarser scale have there: 0.1 to 0.4 in photographs,
+# of whose fine noise cameras and JPEG leave a little in few blocks; 0.4 to 0.9 where it was left in all:
+KEPT, WEAK_PULL = (0.25, 0.45), 0.75  # there a weak reading is drawn less to what cameras have, ...
+EVERYWHERE, LIGHT_TAILS = (0.55, 0.75), 0.6  # ... and there are no tails that ask for more than it reads
+# Where in bins of brightness the finest scale has the tails of a Gaussian (2.9 to 3.6 in halved photographs and noisy
+# simulated ones, 3.5 to 30 in nearly all clean ones), there is noise, of so much times its finest, at any odds:
+PLAIN_TAILS, PLAIN_RATIO = (3.6, 3.3), 1.5
 BAND_RATIO = 1.25  # of the noise at the middle band, which that number is of, to that at the reference band ...
 STATIONARY_RATIO = 1.1  # ... where that is noise and nothing else: best amplitudes of forty simulated photographs
 # Evidence for noise by logistic regression on 50 pairs of noisy and clean photographs (`_evidence` has the features)
@@ -113,6 +126,7 @@ ISO_ODDS, ISO_NEUTRAL, ISO_ODDS_RANGE = 0.8, 800.0, (-3.0, 1.5)
 LARGEST_ISO = 1e7  # more is none
 EVIDENCE_RAMP = (0.1, 0.35)  # probabilities between which noise comes in
 LEAST_AMPLITUDE = 1.0  # grey levels; less is not worth a change
+MOST_AMPLITUDE = 100.0  # of any coarse noise: simulated cameras at ISO 25600 have 92, a crowded drawing 110 to 140
 
 
 @dataclass(frozen=True)
@@ -173,6 +187,7 @@ class Reading:
     darkest: float  # brightness of a block, clipped ones included
     contrast: float  # deviation of the brightness of all blocks
     spread: float  # deviation of the logarithm of the blocks' energies: 0.2 to 0.3 for stationary noise
+    spread_in_bins: float  # the same in most bins of brightness, whatever the others hold
     tails: float  # kurtosis of the coefficients: 3 for a Gaussian
     tails_in_bins: float  # the same in most bins of brightness: noise that follows the level is Gaussian there
 
@@ -199,7 +214,7 @@ def estimate_model(
     Pictures without a scale (floats, signed and 32-bit numbers) have none that a camera's noise could be told on:
     there only what looks like stationary noise is read, and white noise otherwise.
     """
-    own = depth or Depth.of(sample.dtype)
+    own = _with_scale_if_used(depth or Depth.of(sample.dtype), sample)
     looks: list[Callable[[], Any]] = [
         lambda: read_scales(sample, own) if kind != "white" else [],
         lambda: estimate_channels(sample, own),
@@ -244,17 +259,36 @@ def _coloured(
         return _following_level(readings[0], count) or _not_of_the_weakest(white, readings[0])
     if len(readings) < 2:
         return white
+    if own.scaled and readings[1].level(4, 6.5) > MOST_AMPLITUDE:
+        return white
     if plain or _gaussian_in_bins(readings[0]):
-        return _believed(readings)
+        if readings[1].slope() < STEEPEST:
+            return _believed(readings)
+        if (finest := readings[0].level(7, 9.9)) > LEAST_AMPLITUDE * grey:  # texture hides the rest
+            return _following_level(readings[0], count) or WhiteNoise((finest,) * count)
     camera = _camera_noise(readings, count, probability) if own.scaled else None
     return camera or white
 
 
 def _grey_level(sample: Pixels, depth: Depth) -> float:
     """One of 255 grey levels, in units: for numbers without a scale, of the span of their values."""
-    if depth.scaled:
-        return 1.0
-    return (float(sample.max()) - float(sample.min())) / 255 / depth.unit
+    return 1.0 if depth.scaled else _span(sample) / WHITE / depth.unit
+
+
+def _with_scale_if_used(depth: Depth, sample: Pixels) -> Depth:
+    """The depth, without a scale where the picture uses a small part of it, as counts of photons in 16 bits do.
+
+    What would be a grey level of 255 there may be a fifth of the picture.
+    """
+    unused = depth.scaled and sample.dtype != np.uint8 and _span(sample) <= USED_SHARE * WHITE * depth.unit
+    return replace(depth, scaled=False) if unused else depth
+
+
+def _span(sample: NDArray[Any]) -> float:
+    """From the smallest value to the largest, but for a few defect pixels."""
+    thinning = max(1, math.isqrt(sample.size // SPAN_PIXELS))
+    low, high = np.quantile(sample[::thinning, ::thinning], (DEFECTS, 1 - DEFECTS))
+    return float(high - low)
 
 
 def _coded(sample: Pixels, depth: Depth, hints: Hints) -> CodedReading | None:
@@ -364,6 +398,7 @@ def _read(blocks: _Blocks, bins: int) -> Reading:
         factors = _level_energies(energy, own, bins)
     finest = blocks.powers[calm][:, 0, RADIUS >= 7].mean(axis=1)
     middle = powers[:, 0, (RADIUS >= 3) & (RADIUS <= 6)]
+    logs = np.log(np.maximum(energies[calm], 1e-6))
     return Reading(
         spectrum=spectrum,
         robust=np.median(powers, axis=0) / CHI_MEDIAN,
@@ -373,7 +408,8 @@ def _read(blocks: _Blocks, bins: int) -> Reading:
         finest_median=np.array([np.median(finest[own == k]) for k in np.unique(own)]),
         darkest=float(blocks.brightness.min()),
         contrast=float(blocks.brightness[blocks.usable].std()),
-        spread=float(np.std(np.log(np.maximum(energies[calm], 1e-6)))),
+        spread=float(np.std(logs)),
+        spread_in_bins=float(np.median([np.std(logs[own == k]) for k in np.unique(own)])),
         tails=float(np.median(_kurtosis(middle, least))),
         tails_in_bins=float(np.median([_kurtosis(middle[own == k], least) for k in np.unique(own)])),
     )
@@ -513,7 +549,7 @@ def _looks_gaussian(finest: Reading) -> bool:
 def _gaussian_in_bins(finest: Reading) -> bool:
     """Whether they are those of coarse Gaussian noise that follows the level steeply."""
     plain = finest.tails_in_bins < LEVEL_TAILS and finest.slope() < LEVEL_SLOPE
-    return plain and finest.spread < LEVEL_SPREAD
+    return plain and finest.spread_in_bins < LEVEL_SPREAD
 
 
 def _believed(readings: list[Reading]) -> SpectralNoise:
@@ -545,21 +581,34 @@ def _grown(frequency: float, deviation: float, growth: float = GROWTH) -> list[t
 
 
 def _camera_noise(readings: list[Reading], channels: int, probability: float) -> SpectralNoise | None:
-    """The noise of a camera's JPEG, as far as it is probable or stationary; None where it is neither.
+    """The noise of a camera's JPEG, as far as it is probable, stationary or plain; None where it is nothing of that.
 
     Its floor is as high as its amplitude: the tails of what JPEG left of the fine noise reach that far.
     """
-    coarse = readings[1]
-    stationary = _stationary(coarse)
-    share = max(_ramp(probability, *EVIDENCE_RAMP), stationary)
-    between = ((BAND_RATIO, STATIONARY_RATIO), (CAMERA_PULL, 1.0))  # drawn to what cameras have; as it reads
-    ratio, exponent = (float(np.interp(stationary, (0.0, 1.0), ends)) for ends in between)
-    read = ratio * coarse.level(4, 6.5, robust=True)
-    amplitude = share * CAMERA * (max(read, 1e-3) / CAMERA) ** exponent
+    amplitude = _camera_amplitude(readings[0], readings[1], probability)
     if amplitude < LEAST_AMPLITUDE:
         return None
     frequencies, deviations = zip(*_grown(REFERENCE, amplitude), strict=True)
     return SpectralNoise((SpectralChannel(frequencies, deviations, amplitude),) * channels)
+
+
+def _camera_amplitude(fine: Reading, coarse: Reading, probability: float) -> float:
+    """Of a camera's noise at the reference band, as it is best removed."""
+    stationary = _stationary(coarse)
+    share = max(_ramp(probability, *EVIDENCE_RAMP), stationary)
+    between = ((BAND_RATIO, STATIONARY_RATIO), (CAMERA_PULL, 1.0))  # drawn to what cameras have; as it reads
+    ratio, exponent = (float(np.interp(stationary, (0.0, 1.0), ends)) for ends in between)
+    strength = max(coarse.level(4, 6.5, robust=True), 1e-3)
+    read = ratio * strength / CAMERA
+    drawn = CAMERA * math.pow(read, exponent)
+    finest = fine.level(7, 9.9)
+    plain = _ramp(fine.tails_in_bins, *PLAIN_TAILS)
+    amplitude = max(share * drawn, plain * min(drawn, PLAIN_RATIO * finest))
+    everywhere = fine.level(2.5, 4.5, robust=True) / strength
+    if read < 1:
+        less = (WEAK_PULL - CAMERA_PULL) * _ramp(everywhere, *KEPT) * (1 - stationary)
+        amplitude = min(amplitude, CAMERA * math.pow(read, exponent + less))
+    return amplitude * (1 - (1 - LIGHT_TAILS) * _ramp(everywhere, *EVERYWHERE) * (1 - stationary))
 
 
 def _stationary(coarse: Reading) -> float:
@@ -568,7 +617,7 @@ def _stationary(coarse: Reading) -> float:
     Its calm blocks have the tails of a Gaussian and a flat spectrum. Clean pictures that look so read 3 at most.
     """
     strength = coarse.level(4, 6.5, robust=True)
-    return _ramp(coarse.tails, 3.7, 3.3) * _ramp(coarse.slope(), 1.0, 0.7) * _ramp(strength, 3.0, 6.0)
+    return _ramp(coarse.tails, 3.7, 3.3) * _ramp(coarse.slope(), STEEPEST, 0.7) * _ramp(strength, 3.0, 6.0)
 
 
 def _ramp(value: float, nothing: float, all_of_it: float) -> float:

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
-from scipy.ndimage import gaussian_filter
+from scipy.ndimage import gaussian_filter, zoom
 from skimage import data
 
 from dstl_cli.noise.blind import Hints, estimate_model
 from dstl_cli.noise.estimate import estimate_sigma
 from dstl_cli.noise.model import SpectralNoise, WhiteNoise
-from dstl_cli.noise.synthetic import camera_jpeg
+from dstl_cli.noise.synthetic import camera_jpeg, photograph
 from dstl_cli.picture.read import read_picture
 from dstl_cli.pixels.depth import Depth
 from dstl_cli.run.pages import hints_of
@@ -49,6 +49,54 @@ def test_photons_give_a_level_function() -> None:
     factors = model.channel(0).level_factors(levels)
     assert factors is not None
     np.testing.assert_allclose(factors * model.channel(0).deviation(), np.sqrt(2.55 * levels), rtol=0.15)
+
+
+@pytest.mark.parametrize("blur", [0.0, 0.5])
+def test_counts_in_a_small_part_of_sixteen_bits_are_read_as_in_eight(blur: float) -> None:
+    scene = gaussian_filter(data.camera() / 255, 2.0)
+    counts = gaussian_filter(np.random.default_rng(0).poisson(60 * scene).astype(float), blur)
+    eight = bytes_of(2.5 * counts)
+    sixteen = 100 + 7 * eight.astype(np.uint16)  # an offset of the camera, and white at a thirtieth of the range
+    sixteen[5, 5] = 65535  # a defect pixel
+    models = estimate_model(eight)[0], estimate_model(sixteen)[0]
+    deviations = np.array([models[0].sigmas[0], models[1].sigmas[0] * 257 / 7])
+    assert models[0].kind == models[1].kind == "spectral"
+    assert deviations[1] == pytest.approx(deviations[0], rel=0.1)
+
+
+def halved(values: NDArray[np.generic]) -> NDArray[np.float64]:
+    """2x2 means of a colour picture."""
+    height, width = (length // 2 for length in values.shape[:2])
+    return np.asarray(values[: 2 * height, : 2 * width].reshape(height, 2, width, 2, 3).mean((1, 3)), dtype=float)
+
+
+@pytest.mark.parametrize("iso", [6400, 12800])
+def test_the_noise_of_a_halved_photograph_is_found_and_its_texture_is_not(iso: int) -> None:
+    clean = data.cat()
+    noisy = bytes_of(halved(photograph(clean, iso, seed=1)))
+    model, _ = estimate_model(noisy)
+    there = float(np.std(noisy - halved(clean)))
+    assert 0.7 * there < model.sigmas[0] < 1.8 * there  # red, green and blue share some of it: up to sqrt(3) times
+
+
+def test_resampled_photons_are_found_where_some_levels_hold_texture() -> None:
+    noisy = np.random.default_rng(0).poisson(data.camera()[:400, :400] / 255 * 200) * 255 / 200
+    strength = float(np.std(noisy - data.camera()[:400, :400]))
+    model, _ = estimate_model(bytes_of(zoom(noisy, 1.4, order=3)))
+    assert model.sigmas[0] == pytest.approx(strength, rel=0.2)
+
+
+def test_coarse_grain_stronger_than_any_camera_leaves_is_a_picture() -> None:
+    grain = gaussian_filter(np.random.default_rng(0).standard_normal((300, 300, 1)), (0.8, 0.8, 0))
+    crowd = bytes_of(np.repeat(128 + 75 * grain / grain.std(), 3, axis=2) - [0.0, 1.0, 2.0])  # no grey picture
+    assert estimate_model(crowd)[0].sigmas[0] < 40
+
+
+@pytest.mark.parametrize("iso", [400, 800])
+def test_weak_noise_of_a_camera_is_not_taken_for_strong(iso: int) -> None:
+    noisy = photograph(data.cat(), iso, seed=1)
+    model, _ = estimate_model(noisy)
+    assert model.sigmas[0] < 8
 
 
 @pytest.mark.parametrize("kind", ["white", "poisson"])
