@@ -94,11 +94,11 @@ def main() -> None:
                 denoised(clean, noisy, sigma, way)
         for way in ways:
             columns[way].append(denoised(clean, noisy, sigma, way))
-        cells = [f"{columns[way][-1].psnr:.2f} ({columns[way][-1].seconds:.1f} s)" for way in ways]
+        cells = [f"{columns[way][-1].psnr:.2f} ({columns[way][-1].seconds:.2f} s)" for way in ways]
         cells += [f"{columns[way][-1].condition:.3f}, {columns[way][-1].density:.3f}" for way in shown]
         print(f"| {name} | {sigma:g} | " + " | ".join(cells) + " |", flush=True)
     means = [
-        f"{fmean(c.psnr for c in columns[way]):.3f} ({fmean(c.seconds for c in columns[way]):.1f} s)" for way in ways
+        f"{fmean(c.psnr for c in columns[way]):.3f} ({fmean(c.seconds for c in columns[way]):.2f} s)" for way in ways
     ]
     print("| mean | | " + " | ".join(means) + " |" + " |" * len(shown))
 
