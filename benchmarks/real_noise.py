@@ -178,7 +178,8 @@ def camera_rows(quality: str) -> Iterator[Row]:
             clean = picture(name)
             noisy = photograph(clean, iso, seed=1)
             told = best_white(noisy, clean, quality)
-            yield f"ISO {iso}: {name}, noisy {psnr(clean, noisy):.2f}", psnr(clean, denoised(noisy, None, quality)), told
+            what = f"ISO {iso}: {name}, noisy {psnr(clean, noisy):.2f}"
+            yield what, psnr(clean, denoised(noisy, None, quality)), told
 
 
 def pair_rows(folder: Path, quality: str) -> Iterator[Row]:
