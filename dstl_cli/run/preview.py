@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 STRENGTHS = (0.5, 1.0, 1.5)
 SIDE = 192  # of the part that is chosen
-NEAR = 64  # pixels around the part that `best` gets: with those beyond, one pixel in a thousand changes by more than
+NEAR = 80  # pixels around the part that `best` gets: with those beyond, one pixel in a thousand changes by more than
 # a grey level
 CELL = 16  # pixels of a side of the squares that are flat, detailed or neither ...
 BLOCK = 4  # ... judged by the means of such blocks, in which there is less noise
