@@ -228,10 +228,11 @@ class Evaluation:
         """How many pages of each picture are on the report, and how large: the first that fit, by the headers alone."""
         channels: list[list[int]] = []
         for item, _ in self.pairs:
-            channels.append([])  # what is wrong is reported when it is read
+            pages = [1]  # if it cannot be looked at, which is reported when it is read, unless it then can be
             with suppress(DstlError):
                 info = read_picture(item.path).info if item.path is not None else None
-                channels[-1] += [3] if info is None else [info.channels] * info.pages
+                pages = [3] if info is None else [info.channels] * info.pages
+            channels.append(pages)
         each = 1 if self.plan is None else len(self.plan.cases) * len(self.plan.configurations)
         most, side = page_budget([count for pages in channels for count in pages] or [1], each)
         before = accumulate(map(len, channels), initial=0)

@@ -21,7 +21,8 @@ from running import refused, run, run_process, scene, temporaries
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from dstl_cli.cli.evaluate import configurations
-from dstl_cli.errors import UsageProblem
+from dstl_cli.errors import FileProblem, UsageProblem
+from dstl_cli.picture.read import read_picture
 from dstl_cli.transforms.files import TransformFile, save_transform
 from dstl_cli.transforms.transform import Transform
 
@@ -640,3 +641,24 @@ def test_which_pictures_are_shown_depends_on_their_headers_alone(
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "Only the first 2 are shown below" in text
     assert [name for name in "abcde" if f'alt="{name}.png' in text] == ["a", "c"]
+
+
+def test_a_picture_that_can_be_read_only_later_is_on_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("clean", "noisy"):
+        Image.fromarray(scene((40, 50))).save(tmp_path / f"{name}.png")
+    arguments = ("evaluate", tmp_path / "clean.png", tmp_path / "noisy.png", "--report")
+    assert run(*arguments, tmp_path / "whole.html").code == 0
+    asked: list[object] = []
+
+    def failing_first(*given: Any, **told: Any) -> Any:
+        asked.append(given)
+        if len(asked) == 1:
+            raise FileProblem("clean.png cannot be read now.")
+        return read_picture(*given, **told)
+
+    monkeypatch.setattr("dstl_cli.run.evaluation.read_picture", failing_first)
+    assert run(*arguments, tmp_path / "later.html").code == 0
+    assert len(asked) > 1
+    assert (tmp_path / "later.html").read_bytes() == (tmp_path / "whole.html").read_bytes()
