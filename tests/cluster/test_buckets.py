@@ -75,14 +75,19 @@ def objects(name: str) -> dict[str, bytes]:
     return {below: (place / below).read() for below in place.files(recursive=True)}
 
 
-def test_bucket_to_bucket_with_a_kill_and_resume(folder: Path, tmp_path: Path) -> None:
-    asked = ("denoise", "s3://pictures/in/", "-o", "s3://pictures/out/", *HOW, "--scheduler", "local:2")
-    out = Address("s3://", "pictures/out")
+def kill_at_work(asked: tuple[str, ...], out: Address) -> None:
+    """Begin a run, and kill it and its workers once there are five objects at its output."""
     with subprocess.Popen(
         command(*asked), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(), start_new_session=True
     ) as process:
         wait_until(lambda: out.is_folder() and len(out.files(recursive=True)) >= 5)
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_bucket_to_bucket_with_a_kill_and_resume(folder: Path, tmp_path: Path) -> None:
+    asked = ("denoise", "s3://pictures/in/", "-o", "s3://pictures/out/", *HOW, "--scheduler", "local:2")
+    out = Address("s3://", "pictures/out")
+    kill_at_work(asked, out)
     there, whole = objects("out"), contents(folder / "alone")
     assert 5 <= len(there) < COUNT
     assert there == {name: whole[name] for name in there}
@@ -160,11 +165,7 @@ def test_a_zarr_picture_whose_run_is_killed_is_none_until_it_is_complete(folder:
     assert run("denoise", tmp_path / "in", "-o", tmp_path / "alone", *how, "-q").code == 0
     asked = ("denoise", "s3://pictures/volumes", "-o", "s3://pictures/made", *how, "--scheduler", "local:2")
     out = Address("s3://", "pictures/made/x.ome.zarr")
-    with subprocess.Popen(
-        command(*asked), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(), start_new_session=True
-    ) as process:
-        wait_until(lambda: out.is_folder() and len(out.files(recursive=True)) >= 5)
-        os.killpg(process.pid, signal.SIGKILL)
+    kill_at_work(asked, out)
     there = objects("made/x.ome.zarr")
     assert len(there) >= 5
     assert not [name for name in there if name.rpartition("/")[2] in (".zgroup", ".zattrs", ".zarray")]

@@ -140,7 +140,6 @@ class _Objects:
     """What a store of the objects below an address does."""
 
     supports_writes = supports_deletes = supports_listing = True
-    supports_partial_writes = False
     most_bytes: tuple[int, int] | None = None
     root: Address
     metadata: MutableMapping[str, bytes] | None  # None: only read
@@ -177,9 +176,6 @@ class _Objects:
             self.metadata[key] = value.to_bytes()
         else:
             await asyncio.to_thread(put, self.root / key, value.to_bytes(), same=self.same)
-
-    async def set_partial_values(self, values: Any) -> None:
-        raise NotImplementedError
 
     async def delete(self, key: str) -> None:
         assert self.metadata is not None
