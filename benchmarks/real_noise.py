@@ -7,7 +7,9 @@ CHECK is a folder of pairs NAME_noisy.* and NAME_clean.*, or one of
 * twice: the same at quality 75, saved again at 92, also cut by 3 pixels in between; against what was saved once;
 * jpeg-clean: pictures without noise as JPEG; how far the result is from the input;
 * poisson: photons, 5 to 100 of them in a white pixel; against the true model;
-* camera: the simulated camera; against the best white sigma.
+* camera: the simulated camera; against the best white sigma;
+* walls: the same at ISO 6400 with a profile of four flat fields; against nothing given;
+* weak: the same at ISO 400 to 3200; against the noisy picture.
 Their pictures are those of scikit-image; what JPEG files say of themselves is known. PSNR with peak 255, estimates
 clipped, results of whole numbers as they are.
 """
@@ -28,7 +30,9 @@ from dstl_cli.denoising.plan import TransformSource
 from dstl_cli.denoising.survey import Request
 from dstl_cli.measure.metrics import peak_signal_noise_ratio
 from dstl_cli.noise.blind import NO_HINTS, Hints
+from dstl_cli.noise.flat import flat_field_noise
 from dstl_cli.noise.model import NoiseModel, SpectralChannel, SpectralNoise
+from dstl_cli.noise.pool import pooled_flat_fields
 from dstl_cli.noise.synthetic import add_noise, add_poisson_noise, photograph
 from dstl_cli.picture.read import read_picture
 from dstl_cli.run.pages import hints_of
@@ -182,6 +186,27 @@ def camera_rows(quality: str) -> Iterator[Row]:
             yield what, psnr(clean, denoised(noisy, None, quality)), told
 
 
+def walls_rows(quality: str) -> Iterator[Row]:
+    """The simulated camera at ISO 6400 with the profile of four evenly lit walls; compared with nothing given."""
+    shading = np.add.outer(np.linspace(-4, 4, 512), np.linspace(-6, 6, 768))[..., None] * [1.0, 0.97, 0.93]
+    walls = [np.clip(np.rint(level + shading), 0, 255).astype(np.uint8) for level in (40, 90, 150, 210)]
+    read = [flat_field_noise(photograph(wall, 6400, seed=seed)) for seed, wall in enumerate(walls, start=10)]
+    profile = pooled_flat_fields([model for model in read if model is not None]).model
+    for name in ("astronaut", "cat", "coffee", "rocket"):
+        clean = picture(name)
+        noisy = photograph(clean, 6400, seed=1)
+        yield name, psnr(clean, denoised(noisy, profile, quality)), psnr(clean, denoised(noisy, None, quality))
+
+
+def weak_rows(quality: str) -> Iterator[Row]:
+    """The simulated camera where its noise is weak; compared with the noisy picture."""
+    for iso in (400, 800, 1600, 3200):
+        for name in ("astronaut", "cat", "coffee", "hubble_deep_field", "immunohistochemistry", "retina", "rocket"):
+            clean = picture(name)
+            noisy = photograph(clean, iso, seed=1)
+            yield f"ISO {iso}: {name}", psnr(clean, denoised(noisy, None, quality)), psnr(clean, noisy)
+
+
 def pair_rows(folder: Path, quality: str) -> Iterator[Row]:
     """Real noisy pictures with their clean partners; compared with the noisy ones."""
     for path in sorted(folder.glob("*_noisy.*")):
@@ -198,6 +223,8 @@ CHECKS: dict[str, Callable[[str], Iterator[Row]]] = {
     "twice": twice_rows,
     "jpeg-clean": jpeg_clean_rows,
     "poisson": poisson_rows,
+    "walls": walls_rows,
+    "weak": weak_rows,
     "camera": camera_rows,
 }
 
